@@ -1,0 +1,251 @@
+"""Checks of a call, once, before any work: what the tensors' shapes say, then one readback."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .config import (
+    FLOATS,
+    PML,
+    History,
+    Receivers,
+    Resampling,
+    Sources,
+    State,
+    message,
+    require,
+)
+from .equations import Equation
+from .points import outside, raise_outside
+from .stencils import ORDERS
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A user's call as it was made, sources and receivers by channel."""
+
+    equation: Equation
+    parameters: Mapping[str, Tensor]
+    spacing: tuple[float, ...]
+    dt: float
+    sources: Mapping[str, Sources]
+    receivers: Mapping[str, Receivers]
+    boundary: PML
+    order: int
+    nt: int | None
+    initial: State | None
+    max_velocity: float | None
+    substeps: bool
+    resampling: Resampling
+    backend: str
+    history: History
+    validate: bool
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """What the shapes of a call say."""
+
+    model: tuple[int, ...]
+    widths: tuple[tuple[int, int], ...]
+    spacing: tuple[float, ...]
+    shots: int
+    nt: int
+    batched: bool
+    dtype: torch.dtype
+    device: torch.device
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the values of a call say: the largest speed, m/s, and the sources' frequency, Hz."""
+
+    max_velocity: float
+    frequency: float | None
+
+
+def _tensors(call: Call) -> dict[str, Tensor]:
+    """All floating-point tensors of a call by the name a user knows them by."""
+    found = dict(call.parameters)
+    for name, s in call.sources.items():
+        found[f"sources[{name!r}].amplitudes"] = s.amplitudes
+    if call.initial is not None:
+        found |= {f"initial.fields[{k!r}]": v for k, v in call.initial.fields.items()}
+        found |= {f"initial.memory[{i}]": m for i, m in enumerate(call.initial.memory)}
+    return found
+
+
+def _locations(call: Call) -> dict[str, Tensor]:
+    found = {f"sources[{name!r}].locations": s.locations for name, s in call.sources.items()}
+    found |= {f"receivers[{name!r}].locations": r.locations for name, r in call.receivers.items()}
+    return found
+
+
+def _one_dtype_and_device(call: Call) -> tuple[torch.dtype, torch.device]:
+    tensors = _tensors(call)
+    for name, value in tensors.items():
+        if not isinstance(value, Tensor):
+            raise TypeError(message(name, type(value).__name__, "a torch.Tensor"))
+        if value.dtype not in FLOATS:
+            remedy = "Convert it with `.float()` or `.double()`."
+            raise TypeError(message(name, value.dtype, "dtype float32 or float64", remedy))
+    first_name, first = next(iter(tensors.items()))
+    for name, value in tensors.items():
+        if value.dtype != first.dtype:
+            remedy = "Convert one of them: nothing is cast silently."
+            raise TypeError(message(name, value.dtype, f"{first.dtype} as {first_name}", remedy))
+    for name, value in (tensors | _locations(call)).items():
+        where = f"{first.device} as {first_name}"
+        require(value.device == first.device, name, value.device, where, "Move it with `.to()`.")
+    return first.dtype, first.device
+
+
+def _dimensions(call: Call) -> int:
+    axes = {name: loc.shape[-1] for name, loc in _locations(call).items()}
+    if axes:
+        ndim = next(iter(axes.values()))
+    elif len(call.spacing) > 1:
+        ndim = len(call.spacing)
+    else:
+        text = "nothing that tells the number of dimensions"
+        expected = "locations, or a spacing per axis such as spacing=[5.0, 5.0]"
+        raise ValueError(message("spacing", text, expected))
+    for name, got in axes.items():
+        require(got == ndim, name, f"{got} coordinates", f"{ndim}, as the other locations")
+    allowed = call.equation.dimensions
+    require(ndim in allowed, "locations", f"{ndim} dimensions", f"one of {allowed}")
+    return ndim
+
+
+def _shots(call: Call, ndim: int, batch: int | None) -> int:
+    counts = {name: loc.shape[0] for name, loc in _locations(call).items()}
+    if call.initial is not None:
+        counts |= {f"initial.fields[{k!r}]": v.shape[0] for k, v in call.initial.fields.items()}
+        counts |= {f"initial.memory[{i}]": m.shape[0] for i, m in enumerate(call.initial.memory)}
+    if batch is not None and batch != 1:
+        counts |= {f"{next(iter(call.parameters))} (leading axis)": batch}
+    if not counts:
+        return 1
+    first_name, first = next(iter(counts.items()))
+    for name, count in counts.items():
+        require(count == first, name, f"{count} shots", f"{first} as {first_name}")
+    require(first > 0, first_name, "no shots", "at least one")
+    return first
+
+
+def _time_samples(call: Call) -> int:
+    lengths = {name: s.amplitudes.shape[-1] for name, s in call.sources.items()}
+    require(
+        bool(lengths) or call.nt is not None, "nt", None, "a number of steps", "Needed without sources."
+    )
+    nt = call.nt if call.nt is not None else next(iter(lengths.values()))
+    whole = isinstance(nt, int) and not isinstance(nt, bool) and nt >= 1
+    require(whole, "nt", nt, "a whole number of at least 1")
+    for name, length in lengths.items():
+        label = f"sources[{name!r}].amplitudes"
+        require(length == nt, label, f"{length} time samples", f"{nt}")
+    return nt
+
+
+def check_shapes(call: Call) -> Geometry:
+    """Everything that can be said without reading a value from the device."""
+    system_names = {"sources": "sources", "receivers": "receivers"}
+    require(call.order in ORDERS, "order", call.order, f"one of {ORDERS}")
+    positive = math.isfinite(call.dt) and call.dt > 0
+    require(positive, "dt", call.dt, "a positive number of seconds")
+    dtype, device = _one_dtype_and_device(call)
+    ndim = _dimensions(call)
+    system = call.equation.build(ndim)
+    for kind in system_names:
+        allowed = list(getattr(system, kind))
+        for name in getattr(call, kind):
+            require(name in allowed, kind, f"channel {name!r}", f"one of {allowed}")
+    count = f"one number or {ndim}, one per axis"
+    require(len(call.spacing) in (1, ndim), "spacing", call.spacing, count)
+    spacing = call.spacing * ndim if len(call.spacing) == 1 else call.spacing
+    for h in spacing:
+        require(math.isfinite(h) and h > 0, "spacing", call.spacing, "positive lengths in metres")
+    first_name, first = next(iter(call.parameters.items()))
+    for name, value in call.parameters.items():
+        axes = f"{ndim} axes, or {ndim + 1} with one model per shot first"
+        remedy = "The last axis of the locations, or the spacing, says how many dimensions there are."
+        require(value.ndim in (ndim, ndim + 1), name, f"shape {list(value.shape)}", axes, remedy)
+        require(value.numel() > 0, name, f"shape {list(value.shape)}", "at least one cell")
+        same = f"{list(first.shape)} as {first_name}"
+        require(value.shape == first.shape, name, f"shape {list(value.shape)}", same)
+    batched = first.ndim == ndim + 1
+    shots = _shots(call, ndim, first.shape[0] if batched else None)
+    geometry = Geometry(
+        model=tuple(first.shape[-ndim:]),
+        widths=call.boundary.widths(ndim),
+        spacing=spacing,
+        shots=shots,
+        nt=_time_samples(call),
+        batched=batched and first.shape[0] > 1,
+        dtype=dtype,
+        device=device,
+    )
+    if system.collocated:
+        remedy = f"The boundary of {call.equation.name} has no stretching."
+        require(call.boundary.kappa_max == 1, "PML.kappa_max", call.boundary.kappa_max, "1", remedy)
+    if not call.validate:
+        remedy = "validate=False reads nothing back from the device, so it must be given."
+        require(call.max_velocity is not None, "max_velocity", None, "a speed in m/s", remedy)
+        given = call.boundary.frequency is not None or not any(map(any, geometry.widths))
+        require(given, "PML.frequency", None, "a frequency in Hz", remedy)
+    if call.max_velocity is not None:
+        ok = math.isfinite(call.max_velocity) and call.max_velocity > 0
+        require(ok, "max_velocity", call.max_velocity, "a positive speed in m/s")
+    return geometry
+
+
+def _spectrum(call: Call) -> Tensor | None:
+    """Amplitude spectrum of all sources together, or None without sources."""
+    rows = [s.amplitudes.detach().flatten(0, 1) for s in call.sources.values()]
+    rows = [r for r in rows if r.shape[0]]
+    return torch.fft.rfft(torch.cat(rows)).abs().sum(0) if rows else None
+
+
+def check_values(call: Call, geometry: Geometry) -> Facts:
+    """The one packed readback: extremes, finiteness, location bounds and the spectrum's peak."""
+    if not call.validate:
+        assert call.max_velocity is not None
+        return Facts(call.max_velocity, call.boundary.frequency)
+    parameters = {k: v.detach() for k, v in call.parameters.items()}
+    tensors, locations = _tensors(call), _locations(call)
+    extent = torch.tensor(geometry.model, device=geometry.device)
+    speed = call.equation.speed(parameters)
+    items = [speed.max(), speed.min()]
+    items += [v.min() for v in parameters.values()]
+    items += [t.detach().isfinite().all() for t in tensors.values()]
+    items += [outside(loc, extent).any() for loc in locations.values()]
+    spectrum = _spectrum(call) if call.boundary.frequency is None else None
+    if spectrum is not None:
+        items += [spectrum.argmax(), spectrum.max()]
+    values = iter(torch.stack([i.double() for i in items]).tolist())
+    fastest, _ = next(values), next(values)
+    minima = {name: next(values) for name in parameters}
+    finite = {name: next(values) for name in tensors}
+    for name in tensors:
+        require(bool(finite[name]), name, "values that are not finite", "finite numbers everywhere")
+    for p in call.equation.parameters:
+        if p.above is not None:
+            expected = f"values above {p.above} {p.unit} everywhere"
+            require(minima[p.name] > p.above, p.name, f"a smallest value of {minima[p.name]}", expected)
+    for name, loc in locations.items():
+        if next(values):
+            raise_outside(name, loc, geometry.model)
+    if call.max_velocity is not None:
+        expected = f"at least the model's largest speed, {fastest}"
+        require(call.max_velocity >= fastest * (1 - 1e-6), "max_velocity", call.max_velocity, expected)
+        fastest = call.max_velocity
+    frequency = call.boundary.frequency
+    if spectrum is not None:
+        peak, height = next(values), next(values)
+        frequency = peak / (geometry.nt * call.dt) if height > 0 and peak > 0 else None
+    return Facts(fastest, frequency)

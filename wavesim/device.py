@@ -1,0 +1,52 @@
+"""Which backend can serve a device, decided in three layers: package, device, capability."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import torch
+
+from .config import message
+
+BACKENDS = ("auto", "triton", "eager")
+MINIMUM_CAPABILITY = (8, 0)
+
+
+def interpreting() -> bool:
+    """Whether Triton runs its kernels in its interpreter, on the CPU."""
+    return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on", "yes", "y")
+
+
+def triton_obstacle(device: torch.device) -> str | None:
+    """Why Triton kernels cannot run on a device, or None if they can."""
+    if importlib.util.find_spec("triton") is None:
+        return "the package triton is not installed (`pip install triton`; Linux only)"
+    if device.type == "cpu":
+        return None if interpreting() else "the tensors are on the CPU; move them to a GPU"
+    if device.type != "cuda":
+        return f"the tensors are on {device.type!r}, and the kernels need a CUDA or ROCm device"
+    if torch.version.hip is None:
+        capability = torch.cuda.get_device_capability(device)
+        if capability < MINIMUM_CAPABILITY:
+            return f"compute capability {capability} is below {MINIMUM_CAPABILITY}"
+    return None
+
+
+def choose_backend(requested: str, device: torch.device) -> tuple[str, str]:
+    """(backend, reason). ``auto`` takes Triton on a GPU that can have it, eager otherwise."""
+    if requested not in BACKENDS:
+        raise ValueError(message("backend", repr(requested), f"one of {BACKENDS}"))
+    if requested == "eager":
+        return "eager", "requested"
+    obstacle = triton_obstacle(device)
+    if requested == "triton":
+        if obstacle:
+            remedy = "Use backend='eager', or 'auto' to take what is there."
+            raise RuntimeError(f"backend: got 'triton', but {obstacle}. {remedy}")
+        return "triton", "requested"
+    if device.type == "cpu":
+        return "eager", "auto: the tensors are on the CPU"
+    if obstacle:
+        return "eager", f"auto: no Triton, {obstacle}"
+    return "triton", f"auto: the tensors are on {device}"

@@ -1,0 +1,193 @@
+"""The eager time loop: every registered equation, in any number of dimensions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from ..plan import Plan, profiles
+from ..points import add, take
+from ..stencils import CENTRAL, SECOND, STAGGERED
+
+Tensors = tuple[Tensor, ...]
+
+
+def _taps(f: Tensor, dim: int, start: int, stop: int, reach: int) -> list[Tensor]:
+    """f at [start - reach, stop + reach) along dim, zeros outside, as 2 reach + 1 shifted views."""
+    low, high = max(0, start - reach), min(f.shape[dim], stop + reach)
+    part = f.narrow(dim, low, high - low)
+    pad = [0, 0] * (f.ndim - 1 - dim) + [low - (start - reach), stop + reach - high]
+    part = torch.nn.functional.pad(part, pad)
+    return [part.narrow(dim, k, stop - start) for k in range(2 * reach + 1)]
+
+
+def _combine(taps: Sequence[Tensor], weights: Sequence[float], side: int, h: float) -> Tensor:
+    """First derivative from shifted views: central (side 0), or half a cell above or below."""
+    mid, total = len(taps) // 2, torch.zeros((), dtype=taps[0].dtype, device=taps[0].device)
+    for k, c in enumerate(weights, 1):
+        upper = taps[mid + k - (side < 0)]
+        lower = taps[mid - k + (side > 0)]
+        total = torch.add(total, upper - lower, alpha=c / h)
+    return total
+
+
+def _second(taps: Sequence[Tensor], weights: Sequence[float], h: float) -> Tensor:
+    mid, total = len(taps) // 2, torch.zeros((), dtype=taps[0].dtype, device=taps[0].device)
+    for k, c in enumerate(weights, 1):  # exactly zero for a constant field
+        pair = torch.sub(taps[mid + k] + taps[mid - k], taps[mid], alpha=2)
+        total = torch.add(total, pair, alpha=c / (h * h))
+    return total
+
+
+class Derivative:
+    """One axis' derivative with its boundary layers; ``__call__`` also advances the memory."""
+
+    def __init__(self, plan: Plan, axis: int, side: int, like: Tensor) -> None:
+        self.order, self.reach, self.side = plan.order, plan.stencil_reach, side
+        self.h, self.n, self.dim = plan.spacing[axis], plan.box[axis], axis + 1
+        self.slabs = plan.slabs(axis, side)
+        shape = (1, -1) + (1,) * (plan.ndim - 1 - axis)
+        rows = torch.from_numpy(profiles(plan, axis, side)).to(like)
+        self.rows = [r.reshape(shape) for r in rows]
+
+    def _regions(self) -> list[tuple[int, int]]:
+        """Disjoint ranges that the layers influence: each layer and the stencil's reach."""
+        wide = [(max(0, a - self.reach), min(self.n, b + self.reach)) for a, b in self.slabs]
+        if len(wide) == 2 and wide[0][1] > wide[1][0]:
+            return [(0, self.n)]
+        return wide
+
+    def _scatter(self, memory: Tensor) -> Tensor:
+        """A memory [.., layers, ..] laid out over the whole axis."""
+        parts, at, used = [], 0, 0
+        for a, b in (*self.slabs, (self.n, self.n)):
+            shape = list(memory.shape)
+            shape[self.dim] = a - at
+            parts += [memory.new_zeros(shape), memory.narrow(self.dim, used, b - a)]
+            at, used = b, used + b - a
+        return torch.cat(parts, self.dim)
+
+    def _gather(self, full: Tensor) -> Tensor:
+        return torch.cat([full.narrow(self.dim, a, b - a) for a, b in self.slabs], self.dim)
+
+    def __call__(self, f: Tensor, memory: Tensors) -> tuple[Tensor, Tensors]:
+        taps = _taps(f, self.dim, 0, self.n, self.reach)
+        if self.side == 0:
+            plain = _second(taps, SECOND[self.order], self.h)
+            return self._collocated(f, plain, memory) if self.slabs else (plain, ())
+        plain = _combine(taps, STAGGERED[self.order], self.side, self.h)
+        if not self.slabs:
+            return plain, ()
+        b, a, inverse_kappa = self.rows
+        psi = b * self._scatter(memory[0]) + a * plain
+        return plain * inverse_kappa + psi, (self._gather(psi),)
+
+    def _collocated(self, f: Tensor, plain: Tensor, memory: Tensors) -> tuple[Tensor, Tensors]:
+        """Pasalic and McGarry (2010); the first memory is ``c psi``, the second zeta."""
+        scaled_psi, zeta = self._scatter(memory[0]), self._scatter(memory[1])
+        weights, parts, at = CENTRAL[self.order], [], 0
+        new_psi, new_zeta = [], []
+        for start, stop in self._regions():
+            c, e, de = (r.narrow(1, start, stop - start) for r in self.rows)
+            du = _combine(_taps(f, self.dim, start, stop, self.reach), weights, 0, self.h)
+            dp = _combine(_taps(scaled_psi, self.dim, start, stop, self.reach), weights, 0, self.h)
+            psi, old = (m.narrow(self.dim, start, stop - start) for m in (scaled_psi, zeta))
+            t = (1 + e) * plain.narrow(self.dim, start, stop - start) + de * du + dp
+            parts += [plain.narrow(self.dim, at, start - at), (1 + e) * t + c * old]
+            for out, value in ((new_psi, c * (e * du + psi)), (new_zeta, e * t + c * old)):
+                for a, b in self.slabs:
+                    if start <= a and b <= stop:
+                        out.append(value.narrow(self.dim, a - start, b - a))
+            at = stop
+        parts.append(plain.narrow(self.dim, at, self.n - at))
+        new = tuple(torch.cat(m, self.dim) for m in (new_psi, new_zeta))
+        return torch.cat(parts, self.dim), new
+
+
+class Stepper:
+    """Runs a range of steps of a plan."""
+
+    def __init__(self, plan: Plan, source_cells: Tensors, receiver_cells: Tensors, like: Tensor):
+        self.system = plan.system
+        self.source_cells, self.receiver_cells = source_cells, receiver_cells
+        self.derivatives, self.spans, at = [], [], 0
+        for d in self.system.derivatives:
+            self.derivatives.append(Derivative(plan, d.axis, d.side, like))
+            count = plan.memory_count(d.side) if plan.has_layer(d.axis) else 0
+            self.spans.append((at, at + count))
+            at += count
+
+    def step(
+        self, fields: list[Tensor], memory: list[Tensor], coefs: Tensors, amplitudes: Sequence
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """One internal step; amplitudes [shot, source] by channel."""
+        fields, memory, number = list(fields), list(memory), 0
+        for index, stage in enumerate(self.system.stages):
+            groups: list = [0] * stage.groups
+            for d in stage.derivatives:
+                a, b = self.spans[number]
+                value, memory[a:b] = self.derivatives[number](fields[d.source], tuple(memory[a:b]))
+                groups[d.group] = groups[d.group] + d.sign * value
+                number += 1
+            old = [fields[i] for i in stage.targets]
+            reads = [fields[i] for i in stage.reads]
+            new = stage.update(old, reads, groups, [coefs[i] for i in stage.coefficients])
+            for slot, value in zip(stage.targets, new, strict=True):
+                fields[slot] = value
+            for channel, cells, values in zip(
+                self.system.sources.values(), self.source_cells, amplitudes, strict=True
+            ):
+                if channel.stage == index and cells.shape[1]:
+                    slot = self.system.rotation[channel.field]
+                    fields[slot] = add(fields[slot], cells, values)
+        return [fields[i] for i in self.system.rotation], memory
+
+    def run(self, coefs: Tensors, amplitudes: Tensors, fields: Tensors, memory: Tensors, steps: int):
+        """Steps in a row: (records [shot, receiver, time] by channel, fields, memory)."""
+        f, m = list(fields), list(memory)
+        slots = list(self.system.receivers.values())
+        records: list[list[Tensor]] = [[] for _ in slots]
+        for n in range(steps):
+            for out, slot, cells in zip(records, slots, self.receiver_cells, strict=True):
+                out.append(take(f[slot], cells))
+            f, m = self.step(f, m, coefs, [a[..., n] for a in amplitudes])
+        stacked = tuple(torch.stack(r, -1) for r in records)
+        return stacked, tuple(f), tuple(m)
+
+
+def propagate(
+    plan: Plan,
+    coefs: Tensors,
+    amplitudes: Tensors,
+    fields: Tensors,
+    memory: Tensors,
+    source_cells: Tensors,
+    receiver_cells: Tensors,
+    *,
+    segments: int | None = None,
+) -> tuple[Tensors, Tensors, Tensors]:
+    """Run a plan: (records [shot, receiver, time] by channel, fields, memory).
+
+    With a gradient to come, the run is cut into segments whose insides are recomputed backwards,
+    about sqrt(steps) of them unless ``segments`` says otherwise.
+    """
+    stepper = Stepper(plan, source_cells, receiver_cells, coefs[0])
+    inputs = (*coefs, *amplitudes, *fields, *memory)
+    differentiate = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
+    count = segments if segments is not None else math.ceil(math.sqrt(plan.steps))
+    if not differentiate or count == 1:
+        return stepper.run(coefs, amplitudes, fields, memory, plan.steps)
+    length = math.ceil(plan.steps / count)
+    pieces: list[Tensors] = []
+    for start in range(0, plan.steps, length):
+        part = tuple(a[..., start : start + length] for a in amplitudes)
+        steps = min(length, plan.steps - start)
+        records, fields, memory = checkpoint(
+            stepper.run, coefs, part, fields, memory, steps, use_reentrant=False
+        )
+        pieces.append(records)
+    return tuple(torch.cat(p, -1) for p in zip(*pieces, strict=True)), fields, memory

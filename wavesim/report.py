@@ -1,0 +1,46 @@
+"""What a run returns besides numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from torch import Tensor
+
+from .config import State
+
+
+@dataclass(frozen=True)
+class Report:
+    """How a call was computed.
+
+    backend and reason; internal_dt, s, and step_ratio; courant number reached; padded_shape, the
+    model and its layers; boundary_frequency, Hz, and boundary_velocity, m/s, that the layers are
+    tuned for; kernel_launches of the forward run; field_bytes and history_bytes on the device
+    (history 0 when no gradient of the model was asked for, or when it is recomputed).
+    """
+
+    backend: str
+    reason: str
+    internal_dt: float
+    step_ratio: int
+    courant: float
+    padded_shape: tuple[int, ...]
+    boundary_frequency: float
+    boundary_velocity: float
+    kernel_launches: int
+    field_bytes: int
+    history_bytes: int
+
+    def __str__(self) -> str:
+        width = max(len(f.name) for f in fields(self))
+        return "\n".join(f"{f.name:<{width}}  {getattr(self, f.name)}" for f in fields(self))
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """Records [shot, receiver, time] (by channel if asked by channel), final state, and report."""
+
+    receivers: Tensor | Mapping[str, Tensor] | None
+    state: State
+    report: Report
