@@ -140,9 +140,8 @@ def _shots(call: Call, ndim: int, batch: int | None) -> int:
 
 def _time_samples(call: Call) -> int:
     lengths = {name: s.amplitudes.shape[-1] for name, s in call.sources.items()}
-    require(
-        bool(lengths) or call.nt is not None, "nt", None, "a number of steps", "Needed without sources."
-    )
+    known = bool(lengths) or call.nt is not None
+    require(known, "nt", None, "a number of steps", "Needed without sources.")
     nt = call.nt if call.nt is not None else next(iter(lengths.values()))
     whole = isinstance(nt, int) and not isinstance(nt, bool) and nt >= 1
     require(whole, "nt", nt, "a whole number of at least 1")
@@ -173,7 +172,7 @@ def check_shapes(call: Call) -> Geometry:
     first_name, first = next(iter(call.parameters.items()))
     for name, value in call.parameters.items():
         axes = f"{ndim} axes, or {ndim + 1} with one model per shot first"
-        remedy = "The last axis of the locations, or the spacing, says how many dimensions there are."
+        remedy = "The last axis of the locations, or the spacing, gives the number of dimensions."
         require(value.ndim in (ndim, ndim + 1), name, f"shape {list(value.shape)}", axes, remedy)
         require(value.numel() > 0, name, f"shape {list(value.shape)}", "at least one cell")
         same = f"{list(first.shape)} as {first_name}"
@@ -236,13 +235,15 @@ def check_values(call: Call, geometry: Geometry) -> Facts:
     for p in call.equation.parameters:
         if p.above is not None:
             expected = f"values above {p.above} {p.unit} everywhere"
-            require(minima[p.name] > p.above, p.name, f"a smallest value of {minima[p.name]}", expected)
+            got = f"a smallest value of {minima[p.name]}"
+            require(minima[p.name] > p.above, p.name, got, expected)
     for name, loc in locations.items():
         if next(values):
             raise_outside(name, loc, geometry.model)
     if call.max_velocity is not None:
         expected = f"at least the model's largest speed, {fastest}"
-        require(call.max_velocity >= fastest * (1 - 1e-6), "max_velocity", call.max_velocity, expected)
+        enough = call.max_velocity >= fastest * (1 - 1e-6)
+        require(enough, "max_velocity", call.max_velocity, expected)
         fastest = call.max_velocity
     frequency = call.boundary.frequency
     if spectrum is not None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 IGNORE = -(2**31)
-"""A location entry that marks an unused source or receiver slot; every axis of it must hold this."""
+"""A location entry that marks an unused source or receiver slot; every axis must hold it."""
 
 FLOATS = (torch.float32, torch.float64)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)

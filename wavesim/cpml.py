@@ -78,7 +78,7 @@ def collocated_profile(axis: Axis, damping: Damping, order: int) -> np.ndarray:
 
 
 def staggered_profile(axis: Axis, damping: Damping, half: int) -> np.ndarray:
-    """Rows b, a and 1/kappa of the memory ``psi <- b psi + a D f``, on nodes or half cells, [3, cells].
+    """Rows b, a, 1/kappa of the memory ``psi <- b psi + a D f``, nodes or half cells, [3, cells].
 
     N nodes carry N - 1 half cells: the last index of a half profile holds no memory.
     """

@@ -203,16 +203,19 @@ def _plan(call: Call, geometry: Geometry, facts: Facts) -> Plan:
     largest = cfl.largest_stable_dt(facts.max_velocity, geometry.spacing)
     if ratio > 1 and not call.substeps:
         remedy = "Reduce dt, or allow substeps=True."
-        raise ValueError(message("dt", call.dt, f"at most {largest:.6g} s without substeps", remedy))
+        expected = f"at most {largest:.6g} s without substeps"
+        raise ValueError(message("dt", call.dt, expected, remedy))
     if ratio >= RATIO_WARNING:
-        text = f"dt = {call.dt} s takes {ratio} internal steps each; {largest:.3g} s would take one."
+        text = f"dt = {call.dt} s takes {ratio} internal steps each; "
+        text += f"{largest:.3g} s would take one."
         warnings.warn(text, stacklevel=4)
     if call.initial is not None and call.initial.ratio not in (None, ratio):
         got, expected = f"a step ratio of {call.initial.ratio}", f"{ratio}, the ratio of this call"
         raise ValueError(message("initial", got, expected, "Give max_velocity to keep it fixed."))
     if facts.frequency is None and any(map(any, geometry.widths)):
         text = "PML.frequency cannot be inferred from the sources; the layers take 0 Hz, which "
-        warnings.warn(text + "absorbs low frequencies less well. Give PML(frequency=...).", stacklevel=4)
+        text += "absorbs low frequencies less well. Give PML(frequency=...)."
+        warnings.warn(text, stacklevel=4)
     boundary = call.boundary
     return Plan(
         equation=call.equation,

@@ -1,15 +1,15 @@
 """The scalar wave equation with constant density, ``u_tt = v^2 (laplace u - f)``.
 
-Discretely ``u_{n+1} = 2 u_n - u_{n-1} + k (w - f_n)`` with ``k = v^2 dt^2`` and ``w`` the Laplacian,
+Discretely ``u_{n+1} = 2 u_n - u_{n-1} + k (w - f_n)`` with ``k = v^2 dt^2``, ``w`` the Laplacian,
 in the boundary the second-order CPML one of Pasalic and McGarry (2010).
 
-The adjoint is kept as ``W = k lambda``: then ``W' = 2 W - W_prev + k L^T W``, the forward step itself
+The adjoint is kept as ``W = k lambda``: then ``W' = 2 W - W_prev + k L^T W``, the forward step
 with the transposed Laplacian, and the gradient of k is the sum of ``W w / k``.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 from ._spec import Derivative, Equation, Parameter, SourceChannel, Stage, System
 
@@ -34,7 +34,7 @@ def pull_coefficients(bar, hist):
     return (bar[0] * hist[0],)
 
 
-@lru_cache(maxsize=None)
+@cache
 def build(ndim: int) -> System:
     stage = Stage(
         derivatives=tuple(Derivative(source=0, axis=a, side=0, group=0) for a in range(ndim)),

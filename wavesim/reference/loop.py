@@ -90,7 +90,8 @@ class Derivative:
         """Pasalic and McGarry (2010); the first memory is ``c psi``, the second zeta."""
         scaled_psi, zeta = self._scatter(memory[0]), self._scatter(memory[1])
         weights, parts, at = CENTRAL[self.order], [], 0
-        new_psi, new_zeta = [], []
+        new_psi: list[Tensor] = []
+        new_zeta: list[Tensor] = []
         for start, stop in self._regions():
             c, e, de = (r.narrow(1, start, stop - start) for r in self.rows)
             du = _combine(_taps(f, self.dim, start, stop, self.reach), weights, 0, self.h)
@@ -146,7 +147,9 @@ class Stepper:
                     fields[slot] = add(fields[slot], cells, values)
         return [fields[i] for i in self.system.rotation], memory
 
-    def run(self, coefs: Tensors, amplitudes: Tensors, fields: Tensors, memory: Tensors, steps: int):
+    def run(
+        self, coefs: Tensors, amplitudes: Tensors, fields: Tensors, memory: Tensors, steps: int
+    ):
         """Steps in a row: (records [shot, receiver, time] by channel, fields, memory)."""
         f, m = list(fields), list(memory)
         slots = list(self.system.receivers.values())

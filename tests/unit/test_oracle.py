@@ -1,0 +1,112 @@
+"""Deepwave 0.1.0's stored runs, reproduced in float64: records, final fields, every gradient.
+
+A subset lies in tests/data; the full set in ../shared/data/peers beside the repository, or in the
+folder ``peers`` of WAVESIM_DATA.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import wavesim
+from wavesim import PML, History, Receivers, Sources, State
+
+TOLERANCE = 1e-12
+BACKENDS = ["eager"] + (["triton"] if torch.cuda.is_available() else [])
+DEVICE = {"eager": "cpu", "triton": "cuda"}
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMITTED = ROOT / "tests" / "data"
+PEERS = Path(os.environ.get("WAVESIM_DATA", ROOT.parent / "shared" / "data")) / "peers"
+SUBSET = ("2d_acc4", "2d_acc4_faces", "2d_acc4_ratio3", "3d_acc4")
+OTHERS = ("1d_acc2", "1d_acc4", "1d_acc8", "2d_acc2", "2d_acc8", "3d_acc2", "3d_acc8")
+
+
+def relative_error(got: Tensor, expected: np.ndarray) -> float:
+    """Largest deviation over the largest value; infinite where a number is missing."""
+    want = torch.from_numpy(expected.copy())
+    assert got.shape == want.shape, (got.shape, want.shape)
+    error = (got.detach().cpu() - want).abs().max() / want.abs().max()
+    return float(error) if error.isfinite() else float("inf")
+
+
+def like_stored(value: Tensor, stored: np.ndarray, widths: list) -> Tensor:
+    """A field [shot, box], cut to the model where the file stores no boundary layers."""
+    if value.shape == stored.shape:
+        return value
+    cut = [slice(low, n - high) for n, (low, high) in zip(value.shape[1:], widths, strict=True)]
+    return value[(slice(None), *cut)]
+
+
+def errors(path: Path, backend: str) -> dict[str, float]:
+    """Relative error of every array of a scalar file."""
+    file = np.load(path)
+
+    def tensor(name: str) -> Tensor:
+        return torch.from_numpy(file[name].copy()).to(DEVICE[backend])
+
+    names = [n for n in ("u", "um1") if f"initial_{n}" in file]
+    inputs = {n: tensor(n).requires_grad_() for n in ("model_v", "source_u_amplitudes")}
+    inputs |= {f"initial_{n}": tensor(f"initial_{n}").requires_grad_() for n in names}
+    widths = file["pml_width"].reshape(-1, 2).tolist()
+    out = wavesim.scalar(
+        inputs["model_v"],
+        spacing=file["spacing"].tolist(),
+        dt=float(file["dt"]),
+        sources=Sources(inputs["source_u_amplitudes"], tensor("source_u_locations")),
+        receivers=Receivers(tensor("receiver_u_locations")),
+        boundary=PML(width=widths, frequency=float(file["pml_freq"])),
+        order=int(file["accuracy"]),
+        max_velocity=float(file["max_vel"]),
+        initial=State({n: inputs[f"initial_{n}"] for n in names}) if names else None,
+        backend=backend,
+        history=History(segments=1) if backend == "eager" else History(),
+    )
+    outputs = {"receiver_u": out.receivers} | {f"final_{n}": f for n, f in out.state.fields.items()}
+    found, losses = {}, {"receiver": 0.0, "final": 0.0}
+    for name, value in outputs.items():
+        if f"out_{name}" in file:
+            value = like_stored(value, file[f"out_{name}"], widths)
+            found[name] = relative_error(value, file[f"out_{name}"])
+        if f"weight_{name}" in file:
+            kind = name.split("_")[0]
+            losses[kind] = losses[kind] + (tensor(f"weight_{name}") * value).sum()
+    for kind, loss in losses.items():
+        if f"loss_{kind}" not in file:
+            continue
+        gradients = torch.autograd.grad(loss, list(inputs.values()), retain_graph=True)
+        for name, gradient in zip(inputs, gradients, strict=True):
+            stored = file[f"grad_{kind}_{name}"]
+            gradient = like_stored(gradient, stored, widths) if "initial" in name else gradient
+            found[f"grad_{kind}_{name}"] = relative_error(gradient, stored)
+    return found
+
+
+def check(path: Path, backend: str) -> None:
+    found = errors(path, backend)
+    assert {"receiver_u", "grad_receiver_model_v"} <= set(found)
+    wrong = {name: error for name, error in found.items() if not error <= TOLERANCE}
+    assert not wrong, (path.name, wrong)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", SUBSET)
+def test_committed_runs_of_deepwave_are_reproduced(name, backend):
+    """Every array of the file to 1e-12 of its largest value (worst observed, eager: WORST_A)."""
+    check(COMMITTED / f"deepwave_scalar_{name}.npz", backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", OTHERS)
+def test_all_runs_of_deepwave_are_reproduced(name, backend):
+    """The rest of the set, to 1e-12 (worst observed, eager: WORST_B)."""
+    path = PEERS / f"deepwave_scalar_{name}.npz"
+    if not path.exists():
+        pytest.skip("no ../shared/data/peers beside the repository; set WAVESIM_DATA")
+    check(path, backend)

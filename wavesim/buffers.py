@@ -1,0 +1,94 @@
+"""Arrays in the aligned layout: allocated as zeros, filled from and read back to plain tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .layout import Layout, Strides, geometry, profile_rows, spacing_factors, tile_table
+
+
+def _view(buffer: Tensor, shots: int, shape: tuple[int, ...], s: Strides) -> Tensor:
+    """[shot, z, y, x] view of an aligned buffer's own cells."""
+    return buffer.as_strided((shots, *shape), (s.shot, s.z, s.y, 1), s.origin)
+
+
+def field_view(layout: Layout, buffer: Tensor) -> Tensor:
+    """[shot, *box] view of a field's cells."""
+    shots = buffer.shape[0]
+    view = _view(buffer, shots, layout.box, layout.strides)
+    return view.reshape(shots, *layout.plan.box)
+
+
+def zeros(layout: Layout, shots: int, like: Tensor) -> Tensor:
+    """An aligned field of zeros [shots, cells and margins]."""
+    return like.new_zeros(shots, layout.strides.shot)
+
+
+def aligned(layout: Layout, values: Tensor) -> Tensor:
+    """A copy of values [shots, *box] in the aligned layout."""
+    buffer = zeros(layout, values.shape[0], values)
+    view = _view(buffer, values.shape[0], layout.box, layout.strides)
+    view.copy_(values.reshape(values.shape[0], *layout.box))
+    return buffer
+
+
+def plain(layout: Layout, buffer: Tensor) -> Tensor:
+    """A contiguous copy [shots, *box] of an aligned field."""
+    return field_view(layout, buffer).clone(memory_format=torch.contiguous_format)
+
+
+class Memory:
+    """One boundary memory: two aligned buffers that a step reads and writes in turn."""
+
+    def __init__(self, layout: Layout, axis: int, side: int, values: Tensor) -> None:
+        plan = layout.plan
+        self.dim, three = axis + 1, axis + layout.lead
+        strides = layout.memory_strides(three)
+        self.read = values.new_zeros(plan.shots, strides.shot)
+        self.write = torch.zeros_like(self.read)
+        extent = list(layout.box)
+        extent[three] = layout.memory_extent(three)[three]
+        shape = extent[layout.lead :]
+        self.shape, self.strides = (plan.shots, *shape), strides
+        self.extent = (extent[0], extent[1], extent[2])
+        shift = layout.layer_map(three).shift
+        low = plan.widths[axis][0]
+        self.parts = [(a if b <= low else a - shift, b - a) for a, b in plan.slabs(axis, side)]
+        at = 0
+        for start, count in self.parts:
+            target = self._whole(self.read).narrow(self.dim, start, count)
+            target.copy_(values.narrow(self.dim, at, count))
+            at += count
+
+    def _whole(self, buffer: Tensor) -> Tensor:
+        return _view(buffer, self.shape[0], self.extent, self.strides).reshape(self.shape)
+
+    def swap(self) -> None:
+        self.read, self.write = self.write, self.read
+
+    def plain(self) -> Tensor:
+        """[shot, box with the axis cut down to its layers]."""
+        whole = self._whole(self.read)
+        return torch.cat([whole.narrow(self.dim, a, n) for a, n in self.parts], self.dim)
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """The read-only arrays of a layout on a device."""
+
+    tiles: Tensor
+    geometry: Tensor
+    factors: Tensor
+    profiles: Tensor
+
+    @staticmethod
+    def of(layout: Layout, like: Tensor) -> Tables:
+        return Tables(
+            tiles=torch.from_numpy(tile_table(layout)).to(like.device),
+            geometry=torch.from_numpy(geometry(layout)).to(like.device),
+            factors=torch.from_numpy(spacing_factors(layout)).to(like),
+            profiles=torch.from_numpy(profile_rows(layout)).to(like),
+        )

@@ -1,0 +1,257 @@
+"""The forward and adjoint time loops over a range of steps; stages are known by number only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from . import buffers
+from .buffers import Memory, Tables
+from .history import DeviceHistory
+from .layout import Layout
+from .plan import Plan, profiles
+from .points import add, take
+from .triton_kernels.launch import Launcher, Points
+from .triton_kernels.points import PointList
+
+Tensors = tuple[Tensor, ...]
+
+
+@dataclass(eq=False)
+class Run:
+    """What both directions of a call share: tables, coefficients and point lists on the device."""
+
+    layout: Layout
+    tables: Tables
+    coefs: Tensors
+    source_points: list[PointList | None]
+    receiver_points: list[PointList | None]
+
+    @staticmethod
+    def start(plan: Plan, coefs: Tensors, source_cells: Tensors, receiver_cells: Tensors) -> Run:
+        layout = Layout.default(plan)
+
+        def listed(cells: Tensor) -> PointList | None:
+            return PointList.build(layout, cells) if cells.shape[1] else None
+
+        return Run(
+            layout=layout,
+            tables=Tables.of(layout, coefs[0]),
+            coefs=tuple(buffers.aligned(layout, c) for c in coefs),
+            source_points=[listed(c) for c in source_cells],
+            receiver_points=[listed(c) for c in receiver_cells],
+        )
+
+    def memories(self, values: Sequence[Tensor]) -> list[Memory]:
+        kinds = self.layout.plan.memories
+        return [Memory(self.layout, a, s, v) for (a, s), v in zip(kinds, values, strict=True)]
+
+    def launcher(self) -> Launcher:
+        return Launcher(self.layout, self.tables, self.coefs)
+
+
+def _rotate(items: list[Tensor], rotation: tuple[int, ...]) -> list[Tensor]:
+    return [items[i] for i in rotation]
+
+
+def _swap(memories: list[Memory], plan: Plan, index: int) -> None:
+    """Turn round the buffers of the memories that a stage advanced."""
+    at = 0
+    for number, stage in enumerate(plan.system.stages):
+        for d in stage.derivatives:
+            count = plan.memory_count(d.side) if plan.has_layer(d.axis) else 0
+            if number == index:
+                for m in memories[at : at + count]:
+                    m.swap()
+            at += count
+
+
+def forward(
+    run: Run, amplitudes: Tensors, fields: Tensors, memory: Tensors, history: DeviceHistory | None
+) -> tuple[Tensors, Tensors, Tensors, int]:
+    """All steps forward: (records [shot, receiver, time], fields, memory, launches)."""
+    layout, plan = run.layout, run.layout.plan
+    system, launcher = plan.system, run.launcher()
+    live = [buffers.aligned(layout, f) for f in fields]
+    memories = run.memories(memory)
+    recording = [
+        Points(slot, places, live[0].new_zeros(plan.steps, len(places.order)))
+        for slot, places in zip(system.receivers.values(), run.receiver_points, strict=True)
+        if places is not None
+    ]
+    injecting: list[list[Points]] = [[] for _ in system.stages]
+    for channel, places, values in zip(
+        system.sources.values(), run.source_points, amplitudes, strict=True
+    ):
+        if places is not None:
+            slot = system.rotation[channel.field]
+            injecting[channel.stage].append(Points(slot, places, places.sort(values)))
+    for step in range(plan.steps):
+        for index in range(len(system.stages)):
+            kept = history.slot(index, step) if history is not None else ((), step)
+            first = recording if index == 0 else []
+            launcher.forward(index, live, memories, kept, step, first, injecting[index])
+            _swap(memories, plan, index)
+        live = _rotate(live, system.rotation)
+    filled = iter(recording)
+    records = tuple(
+        fields[0].new_zeros(plan.shots, 0, plan.steps)
+        if places is None
+        else places.unsort(next(filled).data, plan.shots)
+        for places in run.receiver_points
+    )
+    out = tuple(buffers.plain(layout, f) for f in live)
+    return records, out, tuple(m.plain() for m in memories), launcher.count
+
+
+def _late(plan: Plan, slot: int) -> tuple[int, int]:
+    """(stage, shift) of the first adjoint launch after a step's own that writes an adjoint slot."""
+    stages = plan.system.stages
+    if slot in _written(plan, 0):
+        return 0, 0
+    for index in reversed(range(1, len(stages))):
+        if slot in _written(plan, index):
+            return index, 1
+    raise NotImplementedError(f"no adjoint stage writes field {plan.system.fields[slot]}")
+
+
+def _written(plan: Plan, index: int) -> dict[int, int]:
+    """Field whose adjoint a stage's transpose writes, to the buffer slot that it writes."""
+    stage = plan.system.stages[index]
+    return dict(zip(stage.sources, stage.adjoint_targets, strict=True))
+
+
+def _scales(plan: Plan, coefs: Tensors) -> list[Tensor]:
+    """By field, the factor with which its adjoint is kept: [1 or shot, box]."""
+    out = []
+    for factor, number in plan.system.adjoint_scale:
+        one = torch.ones_like(coefs[0][:1]) if number is None else coefs[number]
+        out.append(factor * one)
+    return out
+
+
+def _memory_scales(plan: Plan, like: Tensor) -> list[Tensor | None]:
+    """By memory, the factor of its kept adjoint: ``c e`` and e (see `triton_kernels.adjoint`)."""
+    out: list[Tensor | None] = []
+    for d in plan.system.derivatives:
+        if not plan.has_layer(d.axis):
+            continue
+        if d.side != 0:
+            out.append(None)
+            continue
+        rows = torch.from_numpy(profiles(plan, d.axis, 0)).to(like)
+        c, e, _ = torch.cat([rows[:, a:b] for a, b in plan.slabs(d.axis, 0)], 1)
+        shape = (1,) * (d.axis + 1) + (-1,) + (1,) * (plan.ndim - 1 - d.axis)
+        out += [(c * e).reshape(shape), e.reshape(shape)]
+    return out
+
+
+@dataclass(eq=False)
+class Cotangents:
+    """What the adjoint run returns, by input; coefficients only if asked for."""
+
+    coefs: list[Tensor | None]
+    amplitudes: list[Tensor]
+    fields: list[Tensor]
+    memory: list[Tensor]
+
+
+def adjoint(
+    run: Run,
+    coefs: Tensors,
+    history: DeviceHistory | None,
+    bars: tuple[Tensors, Tensors, Tensors],
+    cells: tuple[Tensors, Tensors],
+) -> Cotangents:
+    """All steps backward, from the cotangents of (records, fields, memory)."""
+    layout, plan = run.layout, run.layout.plan
+    system, launcher = plan.system, run.launcher()
+    record_bars, field_bars, memory_bars = bars
+    scales, memory_scales = _scales(plan, coefs), _memory_scales(plan, coefs[0])
+    live = [buffers.aligned(layout, b * s) for b, s in zip(field_bars, scales, strict=True)]
+    memories = run.memories(
+        [m if s is None else m * s for m, s in zip(memory_bars, memory_scales, strict=True)]
+    )
+    grads = [buffers.zeros(layout, plan.shots, live[0]) for _ in coefs] if history else []
+
+    injecting: list[list[Points]] = [[] for _ in system.stages]
+    recording: list[list[Points]] = [[] for _ in system.stages]
+    left = []
+    for field, places, where, values in zip(
+        system.receivers.values(), run.receiver_points, cells[1], record_bars, strict=True
+    ):
+        if places is None:
+            continue
+        values = values * take(scales[field], where)[..., None]
+        index, shift = _late(plan, field)
+        rows = places.sort(values)
+        if shift:
+            rows = torch.cat([rows, torch.zeros_like(rows[:1])])
+            left.append((field, where, values[..., 0]))
+        slot = _written(plan, index)[field]
+        injecting[index].append(Points(slot, places, rows, shift))
+    for channel, places in zip(system.sources.values(), run.source_points, strict=True):
+        if places is not None:
+            rows = live[0].new_zeros(plan.steps, len(places.order))
+            recording[channel.stage].append(Points(channel.field, places, rows))
+
+    for step in reversed(range(plan.steps)):
+        for index in reversed(range(len(system.stages))):
+            numbers = system.stages[index].coefficients
+            kept, out = history.slot(index, step) if history else ((), step), ()
+            if history:
+                out = tuple(grads[i] for i in numbers)
+            launcher.adjoint(
+                index, live, memories, kept, out, step, recording[index], injecting[index]
+            )
+            _swap(memories, plan, index)
+        live = _rotate(live, system.rotation)
+
+    fields = [buffers.plain(layout, f) for f in live]
+    for field, where, values in left:
+        fields[field] = add(fields[field], where, values)
+    amplitudes = []
+    filled = iter([p for stage in recording for p in stage])
+    for channel, places, where in zip(
+        system.sources.values(), run.source_points, cells[0], strict=True
+    ):
+        if places is None:
+            amplitudes.append(fields[0].new_zeros(plan.shots, 0, plan.steps))
+            continue
+        values = places.unsort(next(filled).data, plan.shots)
+        scale = take(scales[channel.field], where)
+        amplitudes.append(values / torch.where(where < 0, 1, scale)[..., None])
+    return Cotangents(
+        coefs=_coefficient_gradients(layout, grads, scales, coefs),
+        amplitudes=amplitudes,
+        fields=[f / s for f, s in zip(fields, scales, strict=True)],
+        memory=[
+            m.plain() if s is None else m.plain() / s
+            for m, s in zip(memories, memory_scales, strict=True)
+        ],
+    )
+
+
+def _coefficient_gradients(
+    layout: Layout, grads: list[Tensor], scales: list[Tensor], coefs: Tensors
+) -> list[Tensor | None]:
+    """Per-shot sums to the coefficients' own shape, shots added in ascending order."""
+    if not grads:
+        return [None] * len(coefs)
+    out: list[Tensor | None] = []
+    target_scale = {
+        i: scales[stage.bars[0]] for stage in layout.plan.system.stages for i in stage.coefficients
+    }
+    for number, (buffer, coef) in enumerate(zip(grads, coefs, strict=True)):
+        per_shot = buffers.field_view(layout, buffer)
+        if coef.shape[0] == 1:
+            total = per_shot[:1].clone()
+            for shot in range(1, per_shot.shape[0]):
+                total += per_shot[shot : shot + 1]
+        else:
+            total = per_shot
+        out.append(total / target_scale[number])
+    return out

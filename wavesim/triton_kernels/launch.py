@@ -1,0 +1,149 @@
+"""From a plan's stages to kernel launches: constexpr columns, argument tuples, one call a stage."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from ..buffers import Memory, Tables
+from ..device import interpreting
+from ..equations import Stage
+from ..layout import Layout, profile_length, tiles
+from ..plan import Plan
+from ..stencils import CENTRAL, SECOND, STAGGERED
+from .adjoint import stage_adjoint_kernel
+from .forward import stage_forward_kernel
+from .points import PointList
+
+
+@lru_cache(maxsize=None)
+def jitted(function: Callable) -> Callable:
+    """An equation's pointwise function as a jit function; the interpreter calls it as it is."""
+    return function if interpreting() else triton.jit(function)
+
+
+@lru_cache(maxsize=256)
+def columns(plan: Plan, index: int, adjoint: bool) -> tuple[int, ...]:
+    """COLUMNS of a stage: groups, then six numbers per derivative, axes counted among three."""
+    lead, memory, out = 3 - plan.ndim, 0, []
+    for number, stage in enumerate(plan.system.stages):
+        for d in stage.derivatives:
+            has = plan.has_layer(d.axis)
+            if number == index:
+                source = stage.sources.index(d.source) if adjoint else d.source
+                first = memory if has else -1
+                out += [source, d.axis + lead, d.side, d.group, d.sign, first]
+            memory += plan.memory_count(d.side) if has else 0
+    return (plan.system.stages[index].groups, *out)
+
+
+def stencil(order: int) -> tuple:
+    """STENCIL: reach, and the weights of the second, central and staggered derivatives."""
+    return (order // 2, SECOND[order], CENTRAL[order], STAGGERED[order])
+
+
+@dataclass(eq=False)
+class Points:
+    """A channel's points and its samples [time, sorted point]."""
+
+    slot: int
+    places: PointList
+    data: Tensor
+    shift: int = 0
+
+
+@contextlib.contextmanager
+def on_device(device: torch.device):
+    """Make a CUDA device current for the launches inside, and restore the one before."""
+    if device.type != "cuda":
+        yield
+        return
+    with torch.cuda.device(device):
+        yield
+
+
+class Launcher:
+    """Launches the stages of one run; everything a kernel reads is an argument of it."""
+
+    def __init__(self, layout: Layout, tables: Tables, coefs: tuple[Tensor, ...]) -> None:
+        self.layout, self.plan, self.coefs, self.count = layout, layout.plan, coefs, 0
+        self.tables, s = tables, layout.strides
+        shared = 0 if coefs[0].shape[0] == 1 else s.shot
+        self.sizes = (s.shot, s.z, s.y, s.origin, shared, profile_length(layout), self.plan.shots)
+        self.grid = (tiles(layout) * self.plan.shots,)
+        self.blocks = (layout.interior, layout.boundary)
+
+    def _common(self, fields: list[Tensor], stage: Stage, memories: list[Memory]) -> dict[str, Any]:
+        return {
+            "table": self.tables.tiles,
+            "tables": (self.tables.geometry, self.tables.factors, self.tables.profiles),
+            "fields": tuple(fields),
+            "coefs": tuple(self.coefs[i] for i in stage.coefficients),
+            "read": tuple(m.read for m in memories),
+            "write": tuple(m.write for m in memories),
+            "sizes": self.sizes,
+            "STENCIL": stencil(self.plan.order),
+            "BLOCKS": self.blocks,
+            "num_warps": self.layout.warps,
+            "enable_fp_fusion": False,
+        }
+
+    def forward(self, index: int, fields: list[Tensor], memories: list[Memory],
+                hist: tuple[tuple[Tensor, ...], int], step: int,
+                record: list[Points], inject: list[Points]) -> None:  # fmt: skip
+        """Launch stage ``index`` of a step."""
+        stage = self.plan.system.stages[index]
+        stage_forward_kernel[self.grid](
+            **self._common(fields, stage, memories),
+            hist=hist[0],
+            recording=_recording(record),
+            injecting=_injecting(inject),
+            step=step,
+            UPDATE=jitted(stage.update),
+            HISTORY=jitted(stage.history),
+            COLUMNS=columns(self.plan, index, False),
+            SLOTS=(stage.reads, stage.targets, _slots(record), _slots(inject)),
+        )
+        self.count += 1
+
+    def adjoint(self, index: int, fields: list[Tensor], memories: list[Memory],
+                hist: tuple[tuple[Tensor, ...], int], grads: tuple[Tensor, ...], step: int,
+                record: list[Points], inject: list[Points]) -> None:  # fmt: skip
+        """Launch the transpose of stage ``index`` of a step."""
+        stage = self.plan.system.stages[index]
+        stage_adjoint_kernel[self.grid](
+            **self._common(fields, stage, memories),
+            hist=hist[0],
+            grads=grads,
+            recording=_recording(record),
+            injecting=_injecting(inject),
+            step=step,
+            PULL=jitted(stage.pull_derivatives),
+            FIELDS=jitted(stage.pull_fields),
+            GRADIENT=jitted(stage.pull_coefficients),
+            COLUMNS=columns(self.plan, index, True),
+            SLOTS=(stage.bars, stage.adjoint_targets, _slots(record), _slots(inject)),
+            SHIFTS=tuple(p.shift for p in inject),
+        )
+        self.count += 1
+
+
+def _slots(points: list[Points]) -> tuple[int, ...]:
+    return tuple(p.slot for p in points)
+
+
+def _recording(points: list[Points]) -> tuple[Tensor, ...]:
+    return tuple(t for p in points for t in (p.places.offsets, p.places.cells, p.data))
+
+
+def _injecting(points: list[Points]) -> tuple[Tensor, ...]:
+    return tuple(
+        t for p in points for t in (p.places.offsets, p.places.cells, p.places.runs, p.data)
+    )

@@ -1,0 +1,76 @@
+"""Derivatives of one axis inside a tile, with and without boundary layer, and their transposes.
+
+``f + at`` are pointers to a block of cells, ``s`` the distance to the next cell along the axis, R the
+reach. Stencil weights come as constexpr tuples, so that float64 kernels keep their digits.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def second(f, at, s, rh2, R: tl.constexpr, W: tl.constexpr):
+    """``sum_k W_k ((f[i+k] - f[i]) + (f[i-k] - f[i])) / h^2``."""
+    f0 = tl.load(f + at)
+    total = W[0] * ((tl.load(f + at + s) - f0) + (tl.load(f + at - s) - f0))
+    for k in tl.static_range(2, R + 1):
+        total += W[k - 1] * ((tl.load(f + at + k * s) - f0) + (tl.load(f + at - k * s) - f0))
+    return total * rh2
+
+
+@triton.jit
+def central(f, at, s, rh, R: tl.constexpr, W: tl.constexpr):
+    """``sum_k W_k (f[i+k] - f[i-k]) / h``."""
+    total = W[0] * (tl.load(f + at + s) - tl.load(f + at - s))
+    for k in tl.static_range(2, R + 1):
+        total += W[k - 1] * (tl.load(f + at + k * s) - tl.load(f + at - k * s))
+    return total * rh
+
+
+@triton.jit
+def staggered(f, at, s, rh, SIDE: tl.constexpr, R: tl.constexpr, W: tl.constexpr):
+    """``sum_k W_k (f[i+k] - f[i+1-k]) / h`` for SIDE 1, one index lower for SIDE -1."""
+    UP: tl.constexpr = 0 if SIDE > 0 else 1
+    total = W[0] * (tl.load(f + at + (1 - UP) * s) - tl.load(f + at - UP * s))
+    for k in tl.static_range(2, R + 1):
+        upper = tl.load(f + at + (k - UP) * s)
+        total += W[k - 1] * (upper - tl.load(f + at - (k - 1 + UP) * s))
+    return total * rh
+
+
+@triton.jit
+def pull(bars, coefs, base, cbase, at, PULL: tl.constexpr, GROUP: tl.constexpr, SIGN: tl.constexpr):
+    """The cotangent of a group's derivative at a block of cells."""
+    b = ()
+    for j in tl.static_range(len(bars)):
+        b = b + (tl.load(bars[j] + base + at),)
+    c = ()
+    for j in tl.static_range(len(coefs)):
+        c = c + (tl.load(coefs[j] + cbase + at),)
+    g = PULL(b, c)[GROUP]
+    return g if SIGN > 0 else -g
+
+
+@triton.jit
+def layer_offset(geometry, axis: tl.constexpr, shot, zi, yi, xi, i, HALF: tl.constexpr):
+    """Offsets of a block in the memory of an axis, its stride along the axis, and who owns memory."""
+    row = geometry + 8 + axis * 12
+    stride_z, stride_y = tl.load(row + 1), tl.load(row + 2)
+    low, high, cells = tl.load(row + 4), tl.load(row + 5), tl.load(row + 6)
+    limit, split, shift = tl.load(row + 7), tl.load(row + 8), tl.load(row + 9)
+    m = tl.where(i < split, tl.minimum(i, limit), tl.maximum(i - shift, limit))
+    start = shot * tl.load(row) + tl.load(row + 3)
+    if axis == 0:
+        at = start + m * stride_z + yi * stride_y + xi
+        step = stride_z
+    elif axis == 1:
+        at = start + zi * stride_z + m * stride_y + xi
+        step = stride_y
+    else:
+        at = start + zi * stride_z + yi * stride_y + m
+        step = stride_y // stride_y
+    owned = (i < low) | ((i >= high + 1 - HALF) & (i < cells - HALF))
+    inside = (zi < tl.load(geometry)) & (yi < tl.load(geometry + 1)) & (xi < tl.load(geometry + 2))
+    return at, step, owned & inside
