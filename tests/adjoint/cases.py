@@ -167,7 +167,8 @@ def make(
         "max_velocity": medium.max_velocity,
         "nt": nt,
     }
-    once = simulate(equation, parameters, **{**options, "nt": 1}, backend=backend)
+    seen = {k: Receivers(at.to(device)) for k, at in receivers.items()}
+    once = simulate(equation, parameters, receivers=seen, backend=backend, **{**options, "nt": 1})
     assert once.report.step_ratio == ratio
     shape = tuple(n + low + high for n, (low, high) in zip(model, widths, strict=True))
     inputs = {f"source {k}": normal((*at.shape[:2], nt), rng) for k, at in sources.items()}

@@ -12,13 +12,13 @@ LANES = tl.constexpr(32)
 
 
 @triton.jit
-def second_layer(f, at, s, rh, rh2, prof, i, L, read, write, spot, R: tl.constexpr, W2: tl.constexpr, W1: tl.constexpr):
+def second_layer(f, at, s, rh, rh2, prof, i, L, read, write, spot, STENCIL: tl.constexpr):
     """Pasalic and McGarry (2010): ``t = (1+e) D2 u + de D1 u + D1 P``, result ``(1+e) t + c Z``,
     with the memories ``P <- c (e D1 u + P)`` (that is c psi) and ``Z <- e t + c Z``."""
     mo, ms, owned = spot
     c, e, de = tl.load(prof + i), tl.load(prof + L + i), tl.load(prof + 2 * L + i)
-    du = central(f, at, s, rh, R, W1)
-    t = (1 + e) * second(f, at, s, rh2, R, W2) + de * du + central(read[0], mo, ms, rh, R, W1)
+    du = central(f, at, s, rh, STENCIL)
+    t = (1 + e) * second(f, at, s, rh2, STENCIL) + de * du + central(read[0], mo, ms, rh, STENCIL)
     cz = c * tl.load(read[1] + mo)
     tl.store(write[0] + mo, c * (e * du + tl.load(read[0] + mo)), mask=owned)
     tl.store(write[1] + mo, e * t + cz, mask=owned)
@@ -26,83 +26,106 @@ def second_layer(f, at, s, rh, rh2, prof, i, L, read, write, spot, R: tl.constex
 
 
 @triton.jit
-def staggered_layer(f, at, s, rh, prof, i, L, read, write, spot, SIDE: tl.constexpr, R: tl.constexpr, W: tl.constexpr):
+def staggered_layer(f, at, s, rh, prof, i, L, read, write, spot, SIDE: tl.constexpr, STENCIL: tl.constexpr):
     """``psi <- b psi + a D f``, result ``D f / kappa + psi``."""
     mo, ms, owned = spot
     HALF: tl.constexpr = 3 if SIDE > 0 else 0
     rows = prof + HALF * L
-    d = staggered(f, at, s, rh, SIDE, R, W)
+    d = staggered(f, at, s, rh, SIDE, STENCIL)
     psi = tl.load(rows + i) * tl.load(read[0] + mo, mask=owned, other=0.0) + tl.load(rows + L + i) * d
     tl.store(write[0] + mo, psi, mask=owned)
     return d * tl.load(rows + 2 * L + i) + psi
 
 
 @triton.jit
+def plain(f, at, s, rh, rh2, SIDE: tl.constexpr, STENCIL: tl.constexpr):
+    """The derivative where no layer is felt."""
+    if SIDE == 0:
+        value = second(f, at, s, rh2, STENCIL)
+    else:
+        value = staggered(f, at, s, rh, SIDE, STENCIL)
+    return value
+
+
+@triton.jit
+def derivative(
+    kind, shot, where, fields, base, at, steps, tables, L, read, write,
+    COLUMNS: tl.constexpr, d: tl.constexpr, STENCIL: tl.constexpr, LAYERS: tl.constexpr,
+):  # fmt: skip
+    """Derivative number d of a stage, with its layer in tiles that feel one."""
+    geometry, factors, profiles = tables
+    AXIS: tl.constexpr = COLUMNS[1 + 6 * d + 1]
+    SIDE: tl.constexpr = COLUMNS[1 + 6 * d + 2]
+    M: tl.constexpr = COLUMNS[1 + 6 * d + 5]
+    HALF: tl.constexpr = 1 if SIDE > 0 else 0
+    f = fields[COLUMNS[1 + 6 * d]] + base
+    s = steps[AXIS]
+    rh, rh2 = tl.load(factors + AXIS), tl.load(factors + 3 + AXIS)
+    if LAYERS and M >= 0:
+        if (kind & (1 << AXIS)) > 0:
+            prof = profiles + AXIS * 6 * L + 16
+            i = where[AXIS]
+            spot = layer_offset(geometry, AXIS, shot, where[0], where[1], where[2], i, HALF)
+            if SIDE == 0:
+                old, new = (read[M], read[M + 1]), (write[M], write[M + 1])
+                value = second_layer(f, at, s, rh, rh2, prof, i, L, old, new, spot, STENCIL)
+            else:
+                value = staggered_layer(f, at, s, rh, prof, i, L, (read[M],), (write[M],), spot, SIDE, STENCIL)
+        else:
+            value = plain(f, at, s, rh, rh2, SIDE, STENCIL)
+    else:
+        value = plain(f, at, s, rh, rh2, SIDE, STENCIL)
+    return value
+
+
+@triton.jit
 def forward_tile(
     kind, at0, tables, fields, coefs, read, write, hist, step, sizes,
     UPDATE: tl.constexpr, HISTORY: tl.constexpr, COLUMNS: tl.constexpr, SLOTS: tl.constexpr, STENCIL: tl.constexpr,
-    BLOCK: tl.constexpr, LAYERS: tl.constexpr,
+    BLOCKS: tl.constexpr, LAYERS: tl.constexpr,
 ):  # fmt: skip
     """``targets <- update(old, reads, g, coefficients)`` on one block of cells."""
+    N0: tl.constexpr = SLOTS[0]
+    N1: tl.constexpr = SLOTS[1]
     geometry, factors, profiles = tables
     SS, SZ, SY, origin, model_stride, L, shots = sizes
     shot, z0, y0, x0 = at0
-    dz = tl.arange(0, BLOCK[0])[:, None, None]
-    dy = tl.arange(0, BLOCK[1])[None, :, None]
-    dx = tl.arange(0, BLOCK[2])[None, None, :]
+    BZ: tl.constexpr = BLOCKS[3] if LAYERS else BLOCKS[0]
+    BY: tl.constexpr = BLOCKS[4] if LAYERS else BLOCKS[1]
+    BX: tl.constexpr = BLOCKS[5] if LAYERS else BLOCKS[2]
+    dz = tl.arange(0, BZ)[:, None, None]
+    dy = tl.arange(0, BY)[None, :, None]
+    dx = tl.arange(0, BX)[None, None, :]
     at = dz * SZ + dy * SY + dx
     inside = tl.multiple_of(origin + z0 * SZ + y0 * SY + x0, 16)
     base, cbase = shot * SS + inside, shot * model_stride + inside
     steps = (SZ, SY, 1)
     where = (z0 + dz, y0 + dy, x0 + dx)
-    R: tl.constexpr = STENCIL[0]
+    GROUPS: tl.constexpr = COLUMNS[0]
+    TERMS: tl.constexpr = (len(COLUMNS) - 1) // 6
     g = ()
-    for group in tl.static_range(COLUMNS[0]):
-        total = tl.zeros((BLOCK[0], BLOCK[1], BLOCK[2]), fields[0].dtype.element_ty)
-        for d in tl.static_range((len(COLUMNS) - 1) // 6):
+    for group in tl.static_range(GROUPS):
+        total = tl.zeros((BZ, BY, BX), fields[0].dtype.element_ty)
+        for d in tl.static_range(TERMS):
             if COLUMNS[1 + 6 * d + 3] == group:
-                axis: tl.constexpr = COLUMNS[1 + 6 * d + 1]
-                side: tl.constexpr = COLUMNS[1 + 6 * d + 2]
-                memory: tl.constexpr = COLUMNS[1 + 6 * d + 5]
-                f = fields[COLUMNS[1 + 6 * d]] + base
-                s = steps[axis]
-                rh, rh2 = tl.load(factors + axis), tl.load(factors + 3 + axis)
-                layer = (kind & (1 << axis)) > 0
-                if LAYERS and memory >= 0:
-                    if layer:
-                        prof = profiles + axis * 6 * L + 16
-                        spot = layer_offset(geometry, axis, shot, where[0], where[1], where[2], where[axis], side > 0)
-                        if side == 0:
-                            value = second_layer(f, at, s, rh, rh2, prof, where[axis], L, (read[memory], read[memory + 1]), (write[memory], write[memory + 1]), spot, R, STENCIL[1], STENCIL[2])
-                        else:
-                            value = staggered_layer(f, at, s, rh, prof, where[axis], L, (read[memory],), (write[memory],), spot, side, R, STENCIL[3])
-                    else:
-                        if side == 0:
-                            value = second(f, at, s, rh2, R, STENCIL[1])
-                        else:
-                            value = staggered(f, at, s, rh, side, R, STENCIL[3])
-                else:
-                    if side == 0:
-                        value = second(f, at, s, rh2, R, STENCIL[1])
-                    else:
-                        value = staggered(f, at, s, rh, side, R, STENCIL[3])
+                value = derivative(kind, shot, where, fields, base, at, steps, tables, L, read, write, COLUMNS, d, STENCIL, LAYERS)
                 if COLUMNS[1 + 6 * d + 4] > 0:
                     total += value
                 else:
                     total -= value
         g = g + (total,)
     old = ()
-    for k in tl.static_range(len(SLOTS[1])):
-        old = old + (tl.load(fields[SLOTS[1][k]] + base + at),)
+    for k in tl.static_range(N1):
+        old = old + (tl.load(fields[SLOTS[4 + N0 + k]] + base + at),)
     reads = ()
-    for k in tl.static_range(len(SLOTS[0])):
-        reads = reads + (tl.load(fields[SLOTS[0][k]] + base + at),)
+    for k in tl.static_range(N0):
+        reads = reads + (tl.load(fields[SLOTS[4 + k]] + base + at),)
     c = ()
     for k in tl.static_range(len(coefs)):
         c = c + (tl.load(coefs[k] + cbase + at),)
     new = UPDATE(old, reads, g, c)
-    for k in tl.static_range(len(SLOTS[1])):
-        tl.store(fields[SLOTS[1][k]] + base + at, new[k])
+    for k in tl.static_range(N1):
+        tl.store(fields[SLOTS[4 + N0 + k]] + base + at, new[k])
     if len(hist) > 0:
         kept = HISTORY(old, reads, g)
         row, plane = tl.load(geometry + 3), tl.load(geometry + 4)
@@ -126,8 +149,13 @@ def stage_forward_kernel(
     """A tile of one shot: ``forward_tile`` between the recording and the injection of its points.
 
     COLUMNS: groups, then (source, axis, side, group, sign, first memory or -1) per derivative.
-    SLOTS: fields read, targets, recorded, injected into. STENCIL: reach and the three weights.
+    SLOTS: four counts, then the fields read, targets, recorded, injected into. BLOCKS: interior block,
+    then boundary block.
     """
+    N0: tl.constexpr = SLOTS[0]
+    N1: tl.constexpr = SLOTS[1]
+    N2: tl.constexpr = SLOTS[2]
+    N3: tl.constexpr = SLOTS[3]
     key = tl.program_id(0).to(tl.int64)
     shots = sizes[6]
     shot, tile = key % shots, key // shots
@@ -137,11 +165,11 @@ def stage_forward_kernel(
     x0 = tl.multiple_of(tl.load(table + 4 * tile + 3).to(tl.int64), 32)
     at0 = (shot, z0, y0, x0)
     first = shot * sizes[0]
-    for k in tl.static_range(len(SLOTS[2])):
-        record(fields[SLOTS[2][k]] + first, recording[3 * k], recording[3 * k + 1], recording[3 * k + 2], step, key, LANES)
+    for k in tl.static_range(N2):
+        record(fields[SLOTS[4 + N0 + N1 + k]] + first, recording[3 * k], recording[3 * k + 1], recording[3 * k + 2], step, key, LANES)
     if kind == 0:
-        forward_tile(kind, at0, tables, fields, coefs, read, write, hist, step, sizes, UPDATE, HISTORY, COLUMNS, SLOTS, STENCIL, BLOCKS[0], False)
+        forward_tile(kind, at0, tables, fields, coefs, read, write, hist, step, sizes, UPDATE, HISTORY, COLUMNS, SLOTS, STENCIL, BLOCKS, False)
     else:
-        forward_tile(kind, at0, tables, fields, coefs, read, write, hist, step, sizes, UPDATE, HISTORY, COLUMNS, SLOTS, STENCIL, BLOCKS[1], True)
-    for k in tl.static_range(len(SLOTS[3])):
-        inject(fields[SLOTS[3][k]] + first, injecting[4 * k], injecting[4 * k + 1], injecting[4 * k + 2], injecting[4 * k + 3], step, key, LANES)
+        forward_tile(kind, at0, tables, fields, coefs, read, write, hist, step, sizes, UPDATE, HISTORY, COLUMNS, SLOTS, STENCIL, BLOCKS, True)
+    for k in tl.static_range(N3):
+        inject(fields[SLOTS[4 + N0 + N1 + N2 + k]] + first, injecting[4 * k], injecting[4 * k + 1], injecting[4 * k + 2], injecting[4 * k + 3], step, key, LANES)

@@ -45,8 +45,13 @@ def columns(plan: Plan, index: int, adjoint: bool) -> tuple[int, ...]:
 
 
 def stencil(order: int) -> tuple:
-    """STENCIL: reach, and the weights of the second, central and staggered derivatives."""
-    return (order // 2, SECOND[order], CENTRAL[order], STAGGERED[order])
+    """STENCIL: reach, then the weights of the second, central and staggered derivatives."""
+    return (order // 2, *SECOND[order], *CENTRAL[order], *STAGGERED[order])
+
+
+def slots(*groups: tuple[int, ...]) -> tuple[int, ...]:
+    """SLOTS: the length of each group, then their members (nested constexprs do not compile)."""
+    return tuple(len(g) for g in groups) + tuple(i for g in groups for i in g)
 
 
 @dataclass(eq=False)
@@ -78,7 +83,7 @@ class Launcher:
         shared = 0 if coefs[0].shape[0] == 1 else s.shot
         self.sizes = (s.shot, s.z, s.y, s.origin, shared, profile_length(layout), self.plan.shots)
         self.grid = (tiles(layout) * self.plan.shots,)
-        self.blocks = (layout.interior, layout.boundary)
+        self.blocks = (*layout.interior, *layout.boundary)
 
     def _common(self, fields: list[Tensor], stage: Stage, memories: list[Memory]) -> dict[str, Any]:
         return {
@@ -109,7 +114,7 @@ class Launcher:
             UPDATE=jitted(stage.update),
             HISTORY=jitted(stage.history),
             COLUMNS=columns(self.plan, index, False),
-            SLOTS=(stage.reads, stage.targets, _slots(record), _slots(inject)),
+            SLOTS=slots(stage.reads, stage.targets, _slots(record), _slots(inject)),
         )
         self.count += 1
 
@@ -129,7 +134,7 @@ class Launcher:
             FIELDS=jitted(stage.pull_fields),
             GRADIENT=jitted(stage.pull_coefficients),
             COLUMNS=columns(self.plan, index, True),
-            SLOTS=(stage.bars, stage.adjoint_targets, _slots(record), _slots(inject)),
+            SLOTS=slots(stage.bars, stage.adjoint_targets, _slots(record), _slots(inject)),
             SHIFTS=tuple(p.shift for p in inject),
         )
         self.count += 1

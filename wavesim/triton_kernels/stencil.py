@@ -1,7 +1,8 @@
 """Derivatives of one axis inside a tile, with and without boundary layer, and their transposes.
 
 ``f + at`` are pointers to a block of cells, ``s`` the distance to the next cell along the axis, R the
-reach. Stencil weights come as constexpr tuples, so that float64 kernels keep their digits.
+reach; STENCIL holds R, then R weights each of the second, central and staggered derivatives, as
+constexpr numbers so that float64 kernels keep their digits.
 """
 
 from __future__ import annotations
@@ -11,32 +12,35 @@ import triton.language as tl
 
 
 @triton.jit
-def second(f, at, s, rh2, R: tl.constexpr, W: tl.constexpr):
+def second(f, at, s, rh2, STENCIL: tl.constexpr):
     """``sum_k W_k ((f[i+k] - f[i]) + (f[i-k] - f[i])) / h^2``."""
+    R: tl.constexpr = STENCIL[0]
     f0 = tl.load(f + at)
-    total = W[0] * ((tl.load(f + at + s) - f0) + (tl.load(f + at - s) - f0))
+    total = STENCIL[1] * ((tl.load(f + at + s) - f0) + (tl.load(f + at - s) - f0))
     for k in tl.static_range(2, R + 1):
-        total += W[k - 1] * ((tl.load(f + at + k * s) - f0) + (tl.load(f + at - k * s) - f0))
+        total += STENCIL[k] * ((tl.load(f + at + k * s) - f0) + (tl.load(f + at - k * s) - f0))
     return total * rh2
 
 
 @triton.jit
-def central(f, at, s, rh, R: tl.constexpr, W: tl.constexpr):
+def central(f, at, s, rh, STENCIL: tl.constexpr):
     """``sum_k W_k (f[i+k] - f[i-k]) / h``."""
-    total = W[0] * (tl.load(f + at + s) - tl.load(f + at - s))
+    R: tl.constexpr = STENCIL[0]
+    total = STENCIL[R + 1] * (tl.load(f + at + s) - tl.load(f + at - s))
     for k in tl.static_range(2, R + 1):
-        total += W[k - 1] * (tl.load(f + at + k * s) - tl.load(f + at - k * s))
+        total += STENCIL[R + k] * (tl.load(f + at + k * s) - tl.load(f + at - k * s))
     return total * rh
 
 
 @triton.jit
-def staggered(f, at, s, rh, SIDE: tl.constexpr, R: tl.constexpr, W: tl.constexpr):
+def staggered(f, at, s, rh, SIDE: tl.constexpr, STENCIL: tl.constexpr):
     """``sum_k W_k (f[i+k] - f[i+1-k]) / h`` for SIDE 1, one index lower for SIDE -1."""
+    R: tl.constexpr = STENCIL[0]
     UP: tl.constexpr = 0 if SIDE > 0 else 1
-    total = W[0] * (tl.load(f + at + (1 - UP) * s) - tl.load(f + at - UP * s))
+    total = STENCIL[2 * R + 1] * (tl.load(f + at + (1 - UP) * s) - tl.load(f + at - UP * s))
     for k in tl.static_range(2, R + 1):
         upper = tl.load(f + at + (k - UP) * s)
-        total += W[k - 1] * (upper - tl.load(f + at - (k - 1 + UP) * s))
+        total += STENCIL[2 * R + k] * (upper - tl.load(f + at - (k - 1 + UP) * s))
     return total * rh
 
 

@@ -1,0 +1,1 @@
+"""Benchmarks: cases, their runner and the committed result rows."""

@@ -1,0 +1,98 @@
+"""The compiled kernels on a GPU: parity with the eager reference, repeatability, streams."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import rms_ratio
+
+import wavesim
+from parity.cases import Case, run
+
+W2, W3 = ((20, 20), (20, 20)), ((8, 9), (7, 8), (10, 6))
+CASES = [
+    Case((37,), 4, ((4, 5),), nt=100),
+    Case((1000,), 8, ((20, 0),), nt=60),
+    *(Case((37, 53), p, ((5, 0), (8, 11)), nt=100) for p in (2, 4, 6, 8)),
+    Case((211, 307), 4, W2, shots=3, nt=100),
+    Case((211, 307), 8, W2, shots=3, nt=100, batched=True),
+    Case((400, 700), 4, W2, shots=2, nt=60),
+    Case((1, 300), 4, ((3, 0), (20, 20)), nt=60),
+    *(Case((19, 23, 29), p, W3, nt=60) for p in (2, 4, 6, 8)),
+    Case((61, 47, 131), 4, W3, nt=40),
+    Case((61, 47, 131), 8, W3, nt=40, batched=True),
+]
+BOUND = {torch.float64: 1e-13, torch.float32: 2e-4}
+
+
+def log(row: dict) -> None:
+    """Keep the measured errors where WAVESIM_PARITY_LOG names a file."""
+    path = os.environ.get("WAVESIM_PARITY_LOG")
+    if path:
+        with Path(path).open("a") as out:
+            out.write(json.dumps(row) + "\n")
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["f64", "f32"])
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
+def test_triton_equals_eager_on_the_gpu(case, dtype, gpu):
+    """RMS ratio of outputs and every gradient against the float64 eager reference."""
+    expected = run(case, "eager", torch.float64, gpu)
+    got = run(case, "triton", dtype, gpu)
+    worst = {}
+    for ours, theirs in zip(got, expected, strict=True):
+        worst |= {name: rms_ratio(ours[name], theirs[name]) for name in theirs}
+    log({"case": case.id, "dtype": str(dtype), "errors": worst})
+    assert max(worst.values()) < BOUND[dtype], worst
+
+
+@pytest.mark.parametrize("case", [CASES[6], CASES[-2]], ids=lambda c: c.id)
+def test_ten_runs_give_the_same_bits(case, gpu):
+    """No order of additions is left to chance."""
+    first = run(case, "triton", torch.float32, gpu)
+    for _ in range(9):
+        again = run(case, "triton", torch.float32, gpu)
+        for ours, theirs in zip(again, first, strict=True):
+            assert all(torch.equal(ours[k], theirs[k]) for k in theirs)
+
+
+def test_two_streams_give_the_bits_of_two_serial_calls(gpu):
+    """Nothing is shared between calls, on whichever stream they run."""
+    a, b = CASES[6], CASES[8]
+    serial = [run(c, "triton", torch.float32, gpu) for c in (a, b)]
+    torch.cuda.synchronize()
+    streams = [torch.cuda.Stream(), torch.cuda.Stream()]
+    found = []
+    for stream, case in zip(streams, (a, b), strict=True):
+        with torch.cuda.stream(stream):
+            found.append(run(case, "triton", torch.float32, gpu))
+    torch.cuda.synchronize()
+    for ours, theirs in zip(found, serial, strict=True):
+        for x, y in zip(ours, theirs, strict=True):
+            assert all(torch.equal(x[k], y[k]) for k in y)
+
+
+def test_auto_takes_triton_on_a_gpu(gpu):
+    """The report says which backend ran and how many kernels it launched."""
+    v = torch.full((30, 40), 2000.0, device=gpu)
+    out = wavesim.scalar(
+        v, spacing=[5.0, 5.0], dt=5e-4, nt=7, boundary=wavesim.PML(frequency=25.0)
+    )
+    assert out.report.backend == "triton"
+    assert out.report.kernel_launches == 7
+
+
+def test_poisoned_allocations_change_nothing(gpu, monkeypatch):
+    """Every cell that is read was written: NaN-filled allocations give the same bits."""
+    expected = run(CASES[6], "triton", torch.float32, gpu)
+    empty = torch.Tensor.new_empty
+    monkeypatch.setattr(
+        torch.Tensor, "new_empty", lambda self, *a, **k: empty(self, *a, **k).fill_(float("nan"))
+    )
+    got = run(CASES[6], "triton", torch.float32, gpu)
+    for ours, theirs in zip(got, expected, strict=True):
+        assert all(torch.equal(ours[k], theirs[k]) for k in theirs)

@@ -1,0 +1,204 @@
+"""What must not change a result, or must change it in a known way: no analytic solution needed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from physics.runs import (
+    BACKENDS,
+    DEVICE,
+    noise,
+    random_model,
+    records,
+    relative_max,
+    scalar,
+)
+
+from wavesim import State
+from wavesim.stencils import ORDERS
+
+torch.set_num_threads(1)
+
+backends = pytest.mark.parametrize("backend", BACKENDS)
+orders = pytest.mark.parametrize("order", ORDERS)
+
+SHAPE, SPACING, DT, NT = (13, 17), (5.0, 6.5), 8e-4, 60
+WIDTHS = ((4, 7), (0, 5))
+
+
+def band_limited(*shape: int, keep: float = 0.3, seed: int = 4) -> torch.Tensor:
+    """Noise [.., time] without the upper frequencies, faded in and out."""
+    n = shape[-1]
+    spectrum = torch.fft.rfft(noise(*shape, seed=seed))
+    spectrum[..., int(keep * spectrum.shape[-1]) :] = 0
+    return torch.fft.irfft(spectrum, n=n) * torch.hann_window(n, False, dtype=torch.float64)
+
+
+def reciprocity_error(order: int, width, ndim: int, backend: str) -> float:
+    shape = (11, 13, 9)[:ndim]
+    a, b = [1] * ndim, [n - 2 for n in shape]
+    v, wavelet = random_model(shape), band_limited(1, 90)
+    there, back = (
+        records(v, backend, sources=[s], amplitudes=wavelet, receivers=[r], width=width,
+                spacing=(5.0, 6.5, 5.5)[:ndim], dt=DT, order=order)
+        for s, r in ((a, b), (b, a))
+    )  # fmt: skip
+    return relative_max(there, back)
+
+
+@backends
+@orders
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+def test_source_and_receiver_may_be_exchanged(ndim, order, backend):
+    """G(a, b) = G(b, a) in a random model, between zeros outside (worst, eager: WORST_RECIP)."""
+    assert reciprocity_error(order, 0, ndim, backend) < 1e-12
+
+
+@backends
+@orders
+def test_layers_keep_reciprocity_nearly(order, backend):
+    """The layers are not symmetric as matrices: what they add (worst, eager: WORST_RECIP_PML)."""
+    assert reciprocity_error(order, 10, 2, backend) < TOL_RECIP_PML
+
+
+SOURCES, RECEIVERS = [[0, 3], [6, 8]], [[0, 3], [12, 16], [5, 0], [9, 11]]
+
+
+def plain(backend: str, amplitudes: torch.Tensor, **options) -> torch.Tensor:
+    settings = {"spacing": SPACING, "dt": DT, "width": WIDTHS, "sources": SOURCES}
+    settings |= {"receivers": RECEIVERS, **options}
+    return records(random_model(SHAPE), backend, amplitudes=amplitudes, **settings)
+
+
+@backends
+@orders
+def test_records_are_linear_in_the_amplitudes(order, backend):
+    """F(2 x - 3 y) = 2 F x - 3 F y (worst, eager: WORST_LINEAR)."""
+    x, y = noise(2, NT, seed=5), noise(2, NT, seed=6)
+    got = plain(backend, 2 * x - 3 * y, order=order)
+    fx, fy = (plain(backend, a, order=order) for a in (x, y))
+    assert relative_max(got, 2 * fx - 3 * fy) < 1e-13
+
+
+@backends
+@orders
+def test_a_later_source_gives_the_same_record_later(order, backend):
+    """Delaying amplitudes by 7 samples delays records by 7 samples, bit for bit."""
+    x = noise(2, NT)
+    late = torch.cat([torch.zeros(2, 7, dtype=x.dtype), x[:, :-7]], 1)
+    got, early = (plain(backend, a, order=order) for a in (late, x))
+    assert got[:, :7].abs().max() == 0
+    assert torch.equal(got[:, 7:], early[:, :-7])
+
+
+@backends
+def test_records_do_not_depend_on_the_step_ratio(backend):
+    """Three internal steps a sample, or samples at each internal step: equal (worst: WORST_RATIO)."""
+    n, ratio = 80, 3
+    coarse = band_limited(2, n, keep=0.25)
+    coarse[:, n // 2 :] = 0  # silence at the end: nothing to wrap around
+    coarse[:, : n // 2] *= torch.hann_window(n // 2, False, dtype=torch.float64) ** 4
+    spectrum = torch.fft.rfft(coarse)
+    fine = torch.fft.irfft(spectrum, n=ratio * n) * ratio
+    reached = plain(backend, fine, dt=DT)[:, ::ratio]
+    got = plain(backend, coarse, dt=ratio * DT)
+    half = n // 2
+    assert relative_max(got[:, :half], reached[:, :half]) < TOL_RATIO
+
+
+def units_error(order: int, backend: str) -> float:
+    metre, second = 1e3, 1e6  # millimetres and microseconds in one
+    v, x = random_model(SHAPE), noise(2, NT)
+    at = {"sources": SOURCES, "receivers": RECEIVERS, "width": WIDTHS, "order": order}
+    spacing, dt, frequency = [5e-4, 6.5e-4], 8e-8, 2.5e5
+    si = records(v, backend, amplitudes=x, spacing=spacing, dt=dt, frequency=frequency, **at)
+    other = records(
+        v * metre / second,
+        backend,
+        amplitudes=x / metre**2,
+        spacing=[h * metre for h in spacing],
+        dt=dt * second,
+        frequency=frequency / second,
+        **at,
+    )
+    return relative_max(other, si)
+
+
+@backends
+@orders
+def test_units_do_not_matter(order, backend):
+    """Metres and seconds, or millimetres and microseconds: equal (worst, eager: WORST_UNITS)."""
+    assert units_error(order, backend) < 1e-12
+
+
+@backends
+def test_scale_does_not_matter(backend):
+    """25 Hz on metres and 1 MHz on millimetres of the same shape: equal (worst: WORST_SCALE)."""
+    x, at = noise(2, NT), {"sources": SOURCES, "receivers": RECEIVERS, "width": WIDTHS}
+    v, length, time = random_model(SHAPE), 1e-3, 25.0 / 1e6
+    big = records(v, backend, amplitudes=x, spacing=SPACING, dt=DT, frequency=25.0, **at)
+    small = records(v * length / time, backend, amplitudes=x / length**2,
+                    spacing=[h * length for h in SPACING], dt=DT * time, frequency=1e6, **at)  # fmt: skip
+    assert relative_max(small, big) < 1e-12
+
+
+def moved(kind: str, order: int, backend: str) -> float:
+    """Error after flipping or transposing the whole 3-D problem."""
+    shape, spacing, widths = (6, 7, 9), (5.0, 6.5, 5.5), ((3, 5), (0, 4), (6, 2))
+    v, x = random_model(shape), noise(2, 40)
+    points = [torch.tensor([[0, 2, 8], [3, 3, 4]]), torch.tensor([[0, 2, 8], [5, 0, 0], [2, 6, 5]])]
+    axes = [int(c) for c in kind.split()[1]]
+
+    def run(v, spacing, widths, points):
+        return records(v, backend, sources=points[0], amplitudes=x, receivers=points[1],
+                       spacing=spacing, width=widths, dt=DT, order=order)  # fmt: skip
+
+    before = run(v, spacing, widths, points)
+    if kind.startswith("flip"):
+        new = [p.clone() for p in points]
+        for axis in axes:
+            for p in new:
+                p[:, axis] = shape[axis] - 1 - p[:, axis]
+        pairs = tuple(w[::-1] if a in axes else w for a, w in enumerate(widths))
+        after = run(v.flip(axes), spacing, pairs, new)
+    else:
+        after = run(
+            v.permute(axes).contiguous(),
+            [spacing[a] for a in axes],
+            tuple(widths[a] for a in axes),
+            [p[:, axes].contiguous() for p in points],
+        )
+    return relative_max(after, before)
+
+
+MOVES = ("flip 0", "flip 1", "flip 2", "flip 012", "transpose 102", "transpose 210", "transpose 120")
+
+
+@backends
+@orders
+@pytest.mark.parametrize("kind", MOVES)
+def test_flips_and_transposes_move_the_result_along(kind, order, backend):
+    """No axis or face is special: random model, a width per face (worst, eager: WORST_MOVE)."""
+    assert moved(kind, order, backend) < 1e-13
+
+
+def energies(order: int, backend: str, steps: int = 5000) -> list[float]:
+    """Largest sum of squares of the field in each tenth of a long run without sources."""
+    v, chunk = random_model((7, 9)), steps // 10
+    state = State({"u": noise(1, 7, 9).to(DEVICE[backend])})
+    found = []
+    for _ in range(10):
+        out = scalar(v, backend, spacing=SPACING, dt=1.1e-3, order=order, nt=chunk,
+                     width=((6, 5), (4, 7)), initial=state)  # fmt: skip
+        state = out.state
+        found.append(state.fields["u"].square().sum().item())
+    return found
+
+
+@backends
+@pytest.mark.parametrize("order", [2, 8])
+def test_energy_leaves_through_the_layers_for_good(order, backend):
+    """5000 steps at C = 0.7 C_max without late growth (remains of 1, eager: WORST_ENERGY)."""
+    left = energies(order, backend)
+    assert all(b <= a or b < 1e-20 * left[0] for a, b in zip(left, left[1:], strict=False)), left
+    assert left[-1] < TOL_ENERGY * left[0]

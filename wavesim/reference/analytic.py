@@ -1,0 +1,132 @@
+"""Analytic solutions that the physics tests compare with. Needs SciPy, a development extra.
+
+Conventions are those of the equation files; nothing here is used by a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import pi, prod
+
+import numpy as np
+
+
+def ricker(frequency: float, nt: int, dt: float, peak_time: float) -> np.ndarray:
+    """Ricker wavelet [nt], largest value 1 at ``peak_time`` s; frequency of its spectral peak, Hz.
+
+    Ricker (1953), Geophysics 18. ``(1 - 2 a) exp(-a)`` with ``a = (pi f (t - peak_time))^2``.
+
+    >>> float(ricker(25.0, 5, 0.01, 0.02)[2])
+    1.0
+    """
+    a = (pi * frequency * (np.arange(nt) * dt - peak_time)) ** 2
+    return (1 - 2 * a) * np.exp(-a)
+
+
+def scalar_green(frequency: np.ndarray, distance: float, speed: float, ndim: int) -> np.ndarray:
+    """Outgoing Green's function of ``u_tt / c^2 - laplace u = delta(x) delta(t)`` in frequency.
+
+    With time dependence ``exp(+i omega t)`` and ``k = omega / c``: ``exp(-i k r) / (2 i k)`` in
+    1-D, ``-(i / 4) H_0^(2)(k r)`` in 2-D, ``exp(-i k r) / (4 pi r)`` in 3-D, that is
+    ``delta(t - r / c) / (4 pi r)``. Morse and Feshbach (1953), Methods of Theoretical Physics, 7.
+
+    Args:
+        frequency: Hz, any shape; complex values (negative imaginary part) damp in time.
+        distance: r, m, positive. speed: c, m/s. ndim: 1, 2 or 3.
+
+    Returns:
+        Complex array of the shape of ``frequency``, in m^(2 - ndim) s.
+
+    Raises:
+        ValueError: another ndim, or a distance that is not positive.
+
+    Example:
+        >>> abs(scalar_green(np.array([25.0]), 100.0, 1500.0, 3)).item() * 4 * np.pi * 100
+        1.0
+    """
+    from scipy.special import hankel2
+
+    if ndim not in (1, 2, 3):
+        raise ValueError(f"ndim: got {ndim}, expected 1, 2 or 3.")
+    if not distance > 0:
+        raise ValueError(f"distance: got {distance}, expected a positive number of metres.")
+    k = 2 * pi * np.asarray(frequency) / speed
+    if ndim == 1:
+        return np.exp(-1j * k * distance) / (2j * k)
+    if ndim == 2:
+        return -0.25j * hankel2(0, k * distance)
+    return np.exp(-1j * k * distance) / (4 * pi * distance)
+
+
+def scalar_response(
+    amplitudes: np.ndarray,
+    dt: float,
+    *,
+    spacing: Sequence[float],
+    distance: float,
+    speed: float,
+) -> np.ndarray:
+    """What `wavesim.scalar` records in a homogeneous full space from one source cell.
+
+    The equation is ``u_tt = v^2 (laplace u - f)`` with f in one cell, a point of strength
+    ``prod(spacing)``: the record is ``-prod(spacing) (G * f)(t)`` with `scalar_green`'s G. The
+    convolution is done in frequency, along a contour below the real axis (Phinney 1965,
+    J. Geophys. Res. 70), so that neither the pole at zero nor wrap-around matters.
+
+    Args:
+        amplitudes: f [nt], per m^2 times the unit of u, at ``k dt``, sampled finely enough.
+        dt: s. spacing: m, one number per axis: its length is the number of dimensions.
+        distance: between source and receiver, m, positive. speed: m/s.
+
+    Returns:
+        u [nt] at ``k dt``.
+
+    Example:
+        >>> wavelet = ricker(25.0, 200, 1e-3, 0.05)
+        >>> u = scalar_response(wavelet, 1e-3, spacing=[5.0] * 3, distance=75.0, speed=1500.0)
+        >>> int(np.argmin(u))  # 50 ms of the wavelet's peak and 50 ms of travel
+        100
+        >>> round(float(u.min() / (-(5.0**3) / (4 * np.pi * 75.0))), 6)
+        1.0
+    """
+    nt = len(amplitudes)
+    n = 4 * nt
+    damping = np.log(1e6) / (n * dt)  # of exp(-damping t): what wraps around has lost 1e6
+    times = np.arange(n) * dt
+    frequency = np.fft.rfftfreq(n, dt) - 1j * damping / (2 * pi)
+    padded = np.pad(np.asarray(amplitudes, dtype=float), (0, n - nt)) * np.exp(-damping * times)
+    green = scalar_green(frequency, distance, speed, len(spacing))
+    damped = np.fft.irfft(np.fft.rfft(padded) * green, n)
+    return -prod(spacing) * (damped * np.exp(damping * times))[:nt]
+
+
+def scalar_semidiscrete(
+    initial: np.ndarray, steps: int, dt: float, *, spacing: Sequence[float], speed: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Leapfrog in time with exact derivatives in space, from a field at rest: (u_steps, u_-1).
+
+    The domain is periodic. Each Fourier mode turns by ``theta`` a step with
+    ``sin(theta / 2) = c |k| dt / 2``; a finite-difference run minus this one shows the error in
+    space alone, at any dt. Dablain (1986), Geophysics 51.
+
+    Args:
+        initial: field at time 0, [z, y, x] or fewer axes. steps: number of steps. dt: s.
+        spacing: m, one number per axis. speed: m/s.
+
+    Raises:
+        ValueError: dt so large that the highest wavenumber has no stable solution.
+
+    Example:
+        >>> x = np.arange(16) * 2 * np.pi / 16
+        >>> u, before = scalar_semidiscrete(np.cos(x), 1, 0.1, spacing=[x[1]], speed=1.0)
+        >>> np.allclose(u, np.cos(x) * (1 - 0.1**2 / 2)) and np.allclose(u, before)
+        True
+    """
+    axes = [2 * pi * np.fft.fftfreq(n, h) for n, h in zip(initial.shape, spacing, strict=True)]
+    size = np.sqrt(sum(k**2 for k in np.meshgrid(*axes, indexing="ij")))
+    sine = speed * size * dt / 2
+    if sine.max() > 1:
+        raise ValueError(f"dt: got {dt}, expected at most {2 / (speed * size.max())}.")
+    theta, spectrum = 2 * np.arcsin(sine), np.fft.fftn(initial)
+    after = np.fft.ifftn(spectrum * np.cos(steps * theta)).real
+    return after, np.fft.ifftn(spectrum * np.cos(theta)).real
