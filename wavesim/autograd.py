@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from . import stepping
 from .history import DeviceHistory
-from .layout import field_bytes
+from .layout import Layout, field_bytes
 from .plan import Plan
 from .triton_kernels.launch import on_device
 
@@ -36,7 +36,8 @@ class Propagate(torch.autograd.Function):
     def forward(ctx: Any, plan: Plan, keep: bool, costs: dict, *flat: Tensor) -> Tensors:
         coefs, amplitudes, fields, memory, source_cells, receiver_cells = _split(plan, flat)
         with on_device(coefs[0].device):
-            run = stepping.Run.start(plan, coefs, source_cells, receiver_cells)
+            layout = Layout.default(plan)
+            run = stepping.Run.start(layout, coefs, source_cells, receiver_cells)
             history = DeviceHistory(run.layout, coefs[0]) if keep else None
             records, out, last, launches = stepping.forward(
                 run, amplitudes, fields, memory, history
@@ -62,7 +63,8 @@ class Propagate(torch.autograd.Function):
         split = len(system.receivers), len(system.receivers) + len(system.fields)
         groups = bars[: split[0]], bars[split[0] : split[1]], bars[split[1] :]
         with on_device(coefs[0].device):
-            run = stepping.Run.start(plan, coefs, source_cells, receiver_cells)
+            layout = Layout.default(plan, adjoint=True)
+            run = stepping.Run.start(layout, coefs, source_cells, receiver_cells)
             history = None
             if ctx.keep:
                 staged, at = [], 0

@@ -75,10 +75,18 @@ class Layout:
     interior: Triple
     boundary: Triple
     warps: int
+    reach: int
 
     @staticmethod
-    def default(plan: Plan) -> Layout:
-        return Layout(plan, *BLOCKS[plan.ndim])
+    def default(plan: Plan, *, adjoint: bool = False) -> Layout:
+        """The untuned choice. ``reach`` is how many cells inside the model feel a layer: a second
+        derivative's ``de`` spreads by the stencil, and its transpose by the stencil once more."""
+        r = plan.stencil_reach
+        if plan.system.collocated:
+            reach = 2 * r if adjoint else r
+        else:
+            reach = r + 1 if adjoint else 1
+        return Layout(plan, *BLOCKS[plan.ndim], reach)
 
     @property
     def lead(self) -> int:
@@ -136,7 +144,7 @@ class Layout:
     def spans(self, axis: int) -> tuple[int, int]:
         """[start, stop) along an axis that no boundary layer influences."""
         low, high = self.widths(axis)
-        reach = self.plan.stencil_reach + 1
+        reach = self.reach
         return (low + reach if low else 0), self.box[axis] - (high + reach if high else 0)
 
 

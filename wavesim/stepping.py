@@ -31,8 +31,7 @@ class Run:
     receiver_points: list[PointList | None]
 
     @staticmethod
-    def start(plan: Plan, coefs: Tensors, source_cells: Tensors, receiver_cells: Tensors) -> Run:
-        layout = Layout.default(plan)
+    def start(layout: Layout, coefs: Tensors, source_cells: Tensors, receiver_cells: Tensors) -> Run:
 
         def listed(cells: Tensor) -> PointList | None:
             return PointList.build(layout, cells) if cells.shape[1] else None

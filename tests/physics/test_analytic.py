@@ -25,7 +25,7 @@ def green_error(
     dt = courant * dx / (speed * ndim**0.5)
     nt = round(duration / dt)
     wavelet = ricker(frequency, nt, dt, 1.5 / frequency)
-    offset, side = round(distance / dx), max(2, round(20.0 / dx))
+    offset, side = round(distance / dx), max(2, round(30.0 / dx))
     if ndim == 1:  # so far that the layers' reflection comes too late
         side = round(duration * speed / (2 * dx))
     shape = (2 * side + 1,) * (ndim - 1) + (offset + 2 * side + 1,)
@@ -36,7 +36,7 @@ def green_error(
         sources=[source],
         amplitudes=torch.from_numpy(wavelet)[None],
         receivers=[[*source[:-1], side + offset]],
-        width=20 if ndim < 3 else 12,
+        width=max(10, round(100.0 / dx)) if ndim < 3 else 12,
         frequency=frequency,
         spacing=dx,
         dt=dt,

@@ -91,19 +91,19 @@ def test_a_later_source_gives_the_same_record_later(order, backend):
     assert torch.equal(got[:, 7:], early[:, :-7])
 
 
+def ratio_error(backend: str) -> float:
+    n, ratio, quiet = 240, 3, 40
+    coarse = torch.zeros(2, n, dtype=torch.float64)  # silent at the end: nothing wraps around
+    coarse[:, :quiet] = band_limited(2, quiet) * torch.hann_window(quiet, False).double() ** 3
+    fine = torch.fft.irfft(torch.fft.rfft(coarse), n=ratio * n) * ratio
+    reached = plain(backend, fine, dt=DT, width=12)[:, ::ratio]
+    return relative_max(plain(backend, coarse, dt=ratio * DT, width=12), reached)
+
+
 @backends
 def test_records_do_not_depend_on_the_step_ratio(backend):
     """Three internal steps a sample, or samples at each internal step: equal (worst: WORST_RATIO)."""
-    n, ratio = 80, 3
-    coarse = band_limited(2, n, keep=0.25)
-    coarse[:, n // 2 :] = 0  # silence at the end: nothing to wrap around
-    coarse[:, : n // 2] *= torch.hann_window(n // 2, False, dtype=torch.float64) ** 4
-    spectrum = torch.fft.rfft(coarse)
-    fine = torch.fft.irfft(spectrum, n=ratio * n) * ratio
-    reached = plain(backend, fine, dt=DT)[:, ::ratio]
-    got = plain(backend, coarse, dt=ratio * DT)
-    half = n // 2
-    assert relative_max(got[:, :half], reached[:, :half]) < TOL_RATIO
+    assert ratio_error(backend) < TOL_RATIO
 
 
 def units_error(order: int, backend: str) -> float:
@@ -182,23 +182,45 @@ def test_flips_and_transposes_move_the_result_along(kind, order, backend):
     assert moved(kind, order, backend) < 1e-13
 
 
-def energies(order: int, backend: str, steps: int = 5000) -> list[float]:
-    """Largest sum of squares of the field in each tenth of a long run without sources."""
-    v, chunk = random_model((7, 9)), steps // 10
-    state = State({"u": noise(1, 7, 9).to(DEVICE[backend])})
-    found = []
-    for _ in range(10):
-        out = scalar(v, backend, spacing=SPACING, dt=1.1e-3, order=order, nt=chunk,
+def energies(v: torch.Tensor, start: torch.Tensor, order: int, backend: str) -> list[float]:
+    """Sum of squares of a field released from rest: largest of 10 looks in each 1000 of 5000 steps."""
+    field = start[None].to(DEVICE[backend])
+    state, found = State({"u": field, "um1": field}), []
+    for _ in range(50):
+        out = scalar(v, backend, spacing=SPACING, dt=9e-4, order=order, nt=100,
                      width=((6, 5), (4, 7)), initial=state)  # fmt: skip
         state = out.state
         found.append(state.fields["u"].square().sum().item())
-    return found
+    return [max(found[i : i + 10]) for i in range(0, 50, 10)]
+
+
+def two_halves() -> torch.Tensor:
+    v = torch.full((7, 9), 1500.0, dtype=torch.float64)
+    v[:, 5:] = 2500
+    return v
+
+
+def pulse() -> torch.Tensor:
+    y, x = torch.meshgrid(torch.arange(7.0), torch.arange(9.0), indexing="ij")
+    return torch.exp(-((y - 2).square() + (x - 3).square()) / 8).double()
+
+
+@backends
+@pytest.mark.parametrize("order", [2, 8])
+def test_noise_never_grows_in_the_layers(order, backend):
+    """White noise in a random model, 5000 steps at a Courant number of 0.57: each 1000 hold less.
+
+    Waves of two cells hardly move, so they leave slowly (worst ratio, eager: WORST_NOISE).
+    """
+    left = energies(random_model((7, 9)), noise(7, 9), order, backend)
+    assert all(b < 0.9 * a for a, b in zip(left, left[1:], strict=False)), left
 
 
 @backends
 @pytest.mark.parametrize("order", [2, 8])
 def test_energy_leaves_through_the_layers_for_good(order, backend):
-    """5000 steps at C = 0.7 C_max without late growth (remains of 1, eager: WORST_ENERGY)."""
-    left = energies(order, backend)
-    assert all(b <= a or b < 1e-20 * left[0] for a, b in zip(left, left[1:], strict=False)), left
-    assert left[-1] < TOL_ENERGY * left[0]
+    """What 5000 steps leave of a smooth pulse over a contrast of 1.7 (worst, eager: WORST_ENERGY)."""
+    start = pulse()
+    left = energies(two_halves(), start, order, backend)
+    assert all(b < a for a, b in zip(left, left[1:], strict=False)), left
+    assert left[-1] < TOL_ENERGY * start.square().sum().item()
