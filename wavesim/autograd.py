@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from . import stepping
 from .history import DeviceHistory
@@ -27,6 +26,24 @@ def _split(plan: Plan, flat: tuple) -> list[tuple]:
         out.append(flat[at : at + size])
         at += size
     return out
+
+
+class FirstDerivative(torch.autograd.Function):
+    """A gradient as it is, tied to what it depends on: differentiating it again raises.
+
+    PyTorch's ``once_differentiable`` looks at the incoming cotangents only, and misses the model.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, *dependencies: Tensor) -> Tensor:
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx: Any, *bars: Tensor) -> tuple:
+        raise RuntimeError(
+            "backend: got a second derivative through the Triton backend, expected first ones. "
+            "Use backend='eager', which is differentiable any number of times."
+        )
 
 
 class Propagate(torch.autograd.Function):
@@ -51,8 +68,7 @@ class Propagate(torch.autograd.Function):
         return (*records, *out, *last)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *bars: Tensor) -> tuple:  # type: ignore[override]
+    def backward(ctx: Any, *bars: Tensor) -> tuple:
         plan: Plan = ctx.plan
         system, saved = plan.system, list(ctx.saved_tensors)
         kept = sum(s.histories for s in system.stages) if ctx.keep else 0
@@ -62,7 +78,7 @@ class Propagate(torch.autograd.Function):
         coefs = tuple(saved)
         split = len(system.receivers), len(system.receivers) + len(system.fields)
         groups = bars[: split[0]], bars[split[0] : split[1]], bars[split[1] :]
-        with on_device(coefs[0].device):
+        with torch.no_grad(), on_device(coefs[0].device):
             layout = Layout.default(plan, adjoint=True)
             run = stepping.Run.start(layout, coefs, source_cells, receiver_cells)
             history = None
@@ -73,8 +89,11 @@ class Propagate(torch.autograd.Function):
                     at += stage.histories
                 history = DeviceHistory(run.layout, coefs[0], staged)
             out = stepping.adjoint(run, coefs, history, groups, (source_cells, receiver_cells))
+        found = [*out.coefs, *out.amplitudes, *out.fields, *out.memory]
+        if torch.is_grad_enabled():  # create_graph: a further derivative would miss the run
+            found = [None if g is None else FirstDerivative.apply(g, *coefs, *bars) for g in found]
         none = [None] * (len(source_cells) + len(receiver_cells))
-        return (None, None, None, *out.coefs, *out.amplitudes, *out.fields, *out.memory, *none)
+        return (None, None, None, *found, *none)
 
 
 def propagate(

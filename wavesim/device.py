@@ -39,14 +39,14 @@ def choose_backend(requested: str, device: torch.device) -> tuple[str, str]:
         raise ValueError(message("backend", repr(requested), f"one of {BACKENDS}"))
     if requested == "eager":
         return "eager", "requested"
+    if requested == "auto" and device.type == "cpu":
+        return "eager", "auto: the tensors are on the CPU"
     obstacle = triton_obstacle(device)
     if requested == "triton":
         if obstacle:
             remedy = "Use backend='eager', or 'auto' to take what is there."
             raise RuntimeError(f"backend: got 'triton', but {obstacle}. {remedy}")
         return "triton", "requested"
-    if device.type == "cpu":
-        return "eager", "auto: the tensors are on the CPU"
     if obstacle:
         return "eager", f"auto: no Triton, {obstacle}"
     return "triton", f"auto: the tensors are on {device}"

@@ -14,7 +14,9 @@ class DeviceHistory:
     written before it is read.
     """
 
-    def __init__(self, layout: Layout, like: Tensor, kept: list[list[Tensor]] | None = None) -> None:
+    def __init__(
+        self, layout: Layout, like: Tensor, kept: list[list[Tensor]] | None = None
+    ) -> None:
         shape = (layout.plan.steps, layout.plan.shots, layout.history_shot)
         self.tensors = kept or [
             [like.new_empty(shape) for _ in range(stage.histories)]

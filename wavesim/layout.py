@@ -1,7 +1,7 @@
 """How a plan's arrays lie in device memory, and how its cells are dealt out in tiles.
 
-Rows start on a multiple of 32 cells and are followed by the next row's margin, cells outside the box
-hold zero coefficients and stay zero: the kernels need no masks there. Numbers only.
+Rows start on a multiple of 32 cells and are followed by the next row's margin. Cells outside the
+box hold zero coefficients and stay zero: the kernels need no masks there. Numbers only.
 """
 
 from __future__ import annotations
@@ -82,11 +82,8 @@ class Layout:
         """The untuned choice. ``reach`` is how many cells inside the model feel a layer: a second
         derivative's ``de`` spreads by the stencil, and its transpose by the stencil once more."""
         r = plan.stencil_reach
-        if plan.system.collocated:
-            reach = 2 * r if adjoint else r
-        else:
-            reach = r + 1 if adjoint else 1
-        return Layout(plan, *BLOCKS[plan.ndim], reach)
+        own = r if plan.system.collocated else 1
+        return Layout(plan, *BLOCKS[plan.ndim], own + r * adjoint)
 
     @property
     def lead(self) -> int:

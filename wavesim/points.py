@@ -33,9 +33,7 @@ def raise_outside(argument: str, locations: Tensor, extent: Sequence[int]) -> No
             raise ValueError(message(where, value, f"a cell in 0..{extent[axis] - 1}", remedy))
 
 
-def box_cells(
-    locations: Tensor, widths: Sequence[tuple[int, int]], box: Sequence[int]
-) -> Tensor:
+def box_cells(locations: Tensor, widths: Sequence[tuple[int, int]], box: Sequence[int]) -> Tensor:
     """Flat index in the padded box of each location, [shot, point] int64; -1 for unused slots."""
     flat = torch.zeros(locations.shape[:2], dtype=torch.int64, device=locations.device)
     for axis, (low, _) in enumerate(widths):

@@ -26,6 +26,8 @@ def upsample(samples: Tensor, ratio: int, *, taper: float = 0.0, padding: int = 
     """
     if ratio == 1:
         return samples
+    if samples.numel() == 0:
+        return samples.new_zeros(*samples.shape[:-1], samples.shape[-1] * ratio)
     n = samples.shape[-1] + padding
     spectrum = torch.fft.rfft(samples, n=n) * _band(n, taper, samples)
     fine = torch.fft.irfft(spectrum, n=ratio * n) * ratio
@@ -37,6 +39,8 @@ def downsample(samples: Tensor, ratio: int, *, taper: float = 0.0, padding: int 
     if ratio == 1:
         return samples
     short = samples.shape[-1] // ratio
+    if samples.numel() == 0:
+        return samples.new_zeros(*samples.shape[:-1], short)
     n = short + padding
     spectrum = torch.fft.rfft(samples, n=ratio * n)[..., : n // 2 + 1] * _band(n, taper, samples)
     return torch.fft.irfft(spectrum, n=n)[..., :short] / ratio

@@ -31,7 +31,9 @@ class Run:
     receiver_points: list[PointList | None]
 
     @staticmethod
-    def start(layout: Layout, coefs: Tensors, source_cells: Tensors, receiver_cells: Tensors) -> Run:
+    def start(
+        layout: Layout, coefs: Tensors, source_cells: Tensors, receiver_cells: Tensors
+    ) -> Run:
 
         def listed(cells: Tensor) -> PointList | None:
             return PointList.build(layout, cells) if cells.shape[1] else None
@@ -200,9 +202,8 @@ def adjoint(
     for step in reversed(range(plan.steps)):
         for index in reversed(range(len(system.stages))):
             numbers = system.stages[index].coefficients
-            kept, out = history.slot(index, step) if history else ((), step), ()
-            if history:
-                out = tuple(grads[i] for i in numbers)
+            kept = history.slot(index, step) if history else ((), step)
+            out = tuple(grads[i] for i in numbers) if history else ()
             launcher.adjoint(
                 index, live, memories, kept, out, step, recording[index], injecting[index]
             )

@@ -132,7 +132,7 @@ class Experiment:
 
 
 def dot(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> Tensor:
-    return sum(((a[k] * b[k]).sum() for k in b), start=torch.zeros(()).double().to(next(iter(b.values()))))
+    return torch.stack([(a[k] * b[k]).sum() for k in b]).sum()
 
 
 def make(

@@ -48,7 +48,7 @@ def transpose_errors(e) -> dict[str, float]:
 @ratios
 @every_case
 def test_adjoint_is_transpose(case, ratio, backend):
-    """<F x, y> = <x, F' y> for amplitudes, initial fields and memory (worst, eager: WORST_DOT)."""
+    """<F x, y> = <x, F' y> for amplitudes, initial fields and memory (worst, eager: 1.3e-13)."""
     errors = transpose_errors(make(*case, backend, ratio=ratio))
     assert max(errors.values()) <= 1e-11, errors
 
@@ -58,7 +58,7 @@ def test_adjoint_is_transpose(case, ratio, backend):
 @pytest.mark.parametrize("box", ODD_BOXES, ids=str)
 @every_equation
 def test_adjoint_is_transpose_on_odd_boxes(equation, box, order, backend):
-    """The same where model or layers are thinner than the stencil (worst, eager: WORST_ODD)."""
+    """The same where model or layers are thinner than the stencil (worst, eager: 2.6e-14)."""
     ndim = len(box[0])
     if ndim not in REGISTRY[equation].dimensions:
         pytest.skip(f"{equation} has no {ndim}-D form")
@@ -93,10 +93,10 @@ def taylor_slopes(e) -> tuple[float, float]:
 @ratios
 @every_case
 def test_taylor_remainders_have_slopes_one_and_two(case, ratio, backend):
-    """J(m + h d) - J(m) = O(h), less h <J', d> = O(h^2) (worst, eager: WORST_TAYLOR)."""
+    """J(m + h d) - J(m) = O(h), less h <J', d> = O(h^2) (worst, eager: .006, .008)."""
     zeroth, first = taylor_slopes(make(*case, backend, ratio=ratio))
-    assert abs(zeroth - 1) < 0.1, zeroth
-    assert abs(first - 2) < 0.1, first
+    assert abs(zeroth - 1) < 0.03, zeroth
+    assert abs(first - 2) < 0.03, first
 
 
 def difference_errors(e) -> dict[str, float]:
@@ -131,7 +131,7 @@ def difference_errors(e) -> dict[str, float]:
 @backends
 @every_case
 def test_gradient_equals_central_differences(case, backend):
-    """At corners, edge, source and inner cells, with a ratio of 3 (worst, eager: WORST_FD)."""
+    """At corners, edge, source and inner cells, with a ratio of 3 (worst, eager: 1.5e-7)."""
     errors = difference_errors(make(*case, backend, ratio=3, nt=5))
     assert max(errors.values()) <= 1e-6, errors
 
@@ -141,24 +141,34 @@ def equal_errors(got, expected) -> dict[str, float]:
     return {k: ((got[k] - v).abs().max() / v.abs().max()).item() for k, v in expected.items()}
 
 
-def _mask(value, index):
+def ones_at(value, index):
     out = torch.zeros_like(value)
     out[index] = 1
     return out
 
 
-STRIDED = {
+def ramp(value):
+    """1, 2, ... in the order of the transposed axes."""
+    shape = value.transpose(0, -1).shape
+    return torch.arange(1, value.numel() + 1).to(value).reshape(shape)
+
+
+EVERY = (slice(None), slice(None, None, 2), slice(None, None, 3))
+STRIDED = {  # a loss, and the weights that make it a plain weighted sum
     "sum": (lambda r: r.sum(), torch.ones_like),
-    "slice": (lambda r: r[..., 2:7].sum(), lambda r: _mask(r, (..., slice(2, 7)))),
-    "every other": (lambda r: r[:, ::2, ::3].sum(), lambda r: _mask(r, (slice(None), slice(None, None, 2), slice(None, None, 3)))),
-    "one shot": (lambda r: r[1].sum(), lambda r: _mask(r, 1)),
-    "cat": (lambda r: torch.cat([r, r[:, :1]], 1).sum(), lambda r: 1 + _mask(r, (slice(None), slice(0, 1)))),
+    "slice": (lambda r: r[..., 2:7].sum(), lambda r: ones_at(r, (..., slice(2, 7)))),
+    "every other": (lambda r: r[EVERY].sum(), lambda r: ones_at(r, EVERY)),
+    "one shot": (lambda r: r[1].sum(), lambda r: ones_at(r, 1)),
+    "cat": (
+        lambda r: torch.cat([r, r[:, :1]], 1).sum(),
+        lambda r: 1 + ones_at(r, (slice(None), slice(0, 1))),
+    ),
     "transpose": (
-        lambda r: (r.transpose(0, -1) * torch.arange(r.numel()).to(r).reshape(r.transpose(0, -1).shape)).sum(),
-        lambda r: torch.arange(r.numel()).to(r).reshape(r.transpose(0, -1).shape).transpose(0, -1).contiguous(),
+        lambda r: (r.transpose(0, -1) * ramp(r)).sum(),
+        lambda r: ramp(r).transpose(0, -1),
     ),
     "expanded mean": (lambda r: r.mean(-1, keepdim=True).expand_as(r).sum(), torch.ones_like),
-}  # fmt: skip
+}
 
 
 @backends
@@ -167,7 +177,7 @@ STRIDED = {
 def test_strided_cotangents_count_as_contiguous_ones(case, kind, backend):
     """A loss on a slice, a cat, an expanded sum: the gradient of its contiguous weighting.
 
-    On records, fields and memory at once (worst, eager: WORST_STRIDED).
+    On records, fields and memory at once (worst, eager: 0).
     """
     e = make(*case, backend)
     loss, weighting = STRIDED[kind]
@@ -195,19 +205,18 @@ def test_expanded_grad_outputs_count_as_contiguous_ones(case, backend):
         bars = [torch.full((), 0.7).to(v).expand_as(v) for v in out]
         bars = [b.contiguous() for b in bars] if copy else bars
         leaves = {**parameters, **inputs}
-        found.append(dict(zip(leaves, torch.autograd.grad(out, list(leaves.values()), bars))))
+        gradients = torch.autograd.grad(out, list(leaves.values()), bars)
+        found.append(dict(zip(leaves, gradients, strict=True)))
     assert equal_errors(*found) == dict.fromkeys(found[0], 0.0)
 
 
 @ratios
 @every_dimension
 def test_recomputed_segments_change_nothing(case, ratio):
-    """Gradients with 1, 3 and about sqrt(steps) segments are equal (worst: WORST_SEGMENTS)."""
+    """Gradients with 1, 3 and about sqrt(steps) segments are equal (worst: 0)."""
     e = make(*case, "eager", ratio=ratio)
     weights = e.weights()
-    stored, *others = (
-        e.gradients(lambda out: dot(out, weights), segments=s) for s in (1, 3, None)
-    )
+    stored, *others = (e.gradients(lambda out: dot(out, weights), segments=s) for s in (1, 3, None))
     for other in others:
         errors = equal_errors(other, stored)
         assert max(errors.values()) <= 1e-13, errors
@@ -246,7 +255,7 @@ def test_amplitudes_after_the_record_have_no_gradient(case, backend):
 @backends
 @every_dimension
 def test_shared_model_gradient_is_the_sum_over_shots(case, backend):
-    """One model for all shots: the sum of the gradients of a copy for each (worst: WORST_SHARED)."""
+    """One model for all shots: the sum of the gradients of a copy each (worst, eager: 3e-16)."""
     e = make(*case, backend)
     weights = e.weights()
     shared = e.gradients(lambda out: dot(out, weights))

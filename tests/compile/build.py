@@ -80,7 +80,9 @@ def sources(plan: Plan):
             "BLOCKS": blocks,
         }
         yield f"forward{index}", source(stage_forward_kernel, common | points, forward)
-        where = slots(stage.bars, stage.adjoint_targets, (stage.bars[0],), (stage.adjoint_targets[0],))
+        where = slots(
+            stage.bars, stage.adjoint_targets, (stage.bars[0],), (stage.adjoint_targets[0],)
+        )
         adjoint = {
             "PULL": jitted(stage.pull_derivatives),
             "FIELDS": jitted(stage.pull_fields),

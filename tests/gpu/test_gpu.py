@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import rms_ratio
+from parity.cases import Case, run
 
 import wavesim
-from parity.cases import Case, run
 
 W2, W3 = ((20, 20), (20, 20)), ((8, 9), (7, 8), (10, 6))
 CASES = [
@@ -79,9 +79,7 @@ def test_two_streams_give_the_bits_of_two_serial_calls(gpu):
 def test_auto_takes_triton_on_a_gpu(gpu):
     """The report says which backend ran and how many kernels it launched."""
     v = torch.full((30, 40), 2000.0, device=gpu)
-    out = wavesim.scalar(
-        v, spacing=[5.0, 5.0], dt=5e-4, nt=7, boundary=wavesim.PML(frequency=25.0)
-    )
+    out = wavesim.scalar(v, spacing=[5.0, 5.0], dt=5e-4, nt=7, boundary=wavesim.PML(frequency=25.0))
     assert out.report.backend == "triton"
     assert out.report.kernel_launches == 7
 

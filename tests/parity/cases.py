@@ -51,6 +51,7 @@ def inputs(case: Case) -> tuple[dict[str, Tensor], Tensor, Tensor]:
             cut[axis] = sum(case.widths[axis])
             for name in ("psi", "zeta"):
                 found[f"{name}{axis}"] = normal(rng, shots, *cut) * 0.01
+
     def places(count: int) -> Tensor:
         return torch.stack(
             [torch.randint(0, n, (shots, count), generator=rng) for n in case.shape], -1

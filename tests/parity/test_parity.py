@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from conftest import rms_ratio
-
 from parity.cases import Case, run
+
 from wavesim.device import interpreting
 
 pytestmark = pytest.mark.skipif(not interpreting(), reason="needs TRITON_INTERPRET=1")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from physics.runs import (
@@ -50,15 +52,15 @@ def reciprocity_error(order: int, width, ndim: int, backend: str) -> float:
 @orders
 @pytest.mark.parametrize("ndim", [1, 2, 3])
 def test_source_and_receiver_may_be_exchanged(ndim, order, backend):
-    """G(a, b) = G(b, a) in a random model, between zeros outside (worst, eager: WORST_RECIP)."""
+    """G(a, b) = G(b, a) in a random model, between zeros outside (worst, eager: 5e-15)."""
     assert reciprocity_error(order, 0, ndim, backend) < 1e-12
 
 
 @backends
 @orders
 def test_layers_keep_reciprocity_nearly(order, backend):
-    """The layers are not symmetric as matrices: what they add (worst, eager: WORST_RECIP_PML)."""
-    assert reciprocity_error(order, 10, 2, backend) < TOL_RECIP_PML
+    """The layers are not symmetric as matrices: what they add (worst, eager: 3.5e-5)."""
+    assert reciprocity_error(order, 10, 2, backend) < 4e-5
 
 
 SOURCES, RECEIVERS = [[0, 3], [6, 8]], [[0, 3], [12, 16], [5, 0], [9, 11]]
@@ -73,7 +75,7 @@ def plain(backend: str, amplitudes: torch.Tensor, **options) -> torch.Tensor:
 @backends
 @orders
 def test_records_are_linear_in_the_amplitudes(order, backend):
-    """F(2 x - 3 y) = 2 F x - 3 F y (worst, eager: WORST_LINEAR)."""
+    """F(2 x - 3 y) = 2 F x - 3 F y (worst, eager: 1.2e-15)."""
     x, y = noise(2, NT, seed=5), noise(2, NT, seed=6)
     got = plain(backend, 2 * x - 3 * y, order=order)
     fx, fy = (plain(backend, a, order=order) for a in (x, y))
@@ -97,13 +99,17 @@ def ratio_error(backend: str) -> float:
     coarse[:, :quiet] = band_limited(2, quiet) * torch.hann_window(quiet, False).double() ** 3
     fine = torch.fft.irfft(torch.fft.rfft(coarse), n=ratio * n) * ratio
     reached = plain(backend, fine, dt=DT, width=12)[:, ::ratio]
-    return relative_max(plain(backend, coarse, dt=ratio * DT, width=12), reached)
+    got = plain(backend, coarse, dt=ratio * DT, width=12)
+    return relative_max(got[:, quiet // 2 : -quiet // 2], reached[:, quiet // 2 : -quiet // 2])
 
 
 @backends
 def test_records_do_not_depend_on_the_step_ratio(backend):
-    """Three internal steps a sample, or samples at each internal step: equal (worst: WORST_RATIO)."""
-    assert ratio_error(backend) < TOL_RATIO
+    """Three internal steps a sample, or samples at each internal step: equal.
+
+    Away from the record's ends, which wrap around in the Fourier transform (worst, eager: 4e-5).
+    """
+    assert ratio_error(backend) < 1e-4
 
 
 def units_error(order: int, backend: str) -> float:
@@ -127,18 +133,25 @@ def units_error(order: int, backend: str) -> float:
 @backends
 @orders
 def test_units_do_not_matter(order, backend):
-    """Metres and seconds, or millimetres and microseconds: equal (worst, eager: WORST_UNITS)."""
+    """Metres and seconds, or millimetres and microseconds: equal (worst, eager: 1.1e-15)."""
     assert units_error(order, backend) < 1e-12
 
 
 @backends
 def test_scale_does_not_matter(backend):
-    """25 Hz on metres and 1 MHz on millimetres of the same shape: equal (worst: WORST_SCALE)."""
+    """25 Hz on metres and 1 MHz on millimetres of the same shape: equal (worst: 6e-16)."""
     x, at = noise(2, NT), {"sources": SOURCES, "receivers": RECEIVERS, "width": WIDTHS}
     v, length, time = random_model(SHAPE), 1e-3, 25.0 / 1e6
     big = records(v, backend, amplitudes=x, spacing=SPACING, dt=DT, frequency=25.0, **at)
-    small = records(v * length / time, backend, amplitudes=x / length**2,
-                    spacing=[h * length for h in SPACING], dt=DT * time, frequency=1e6, **at)  # fmt: skip
+    small = records(
+        v * length / time,
+        backend,
+        amplitudes=x / length**2,
+        spacing=[h * length for h in SPACING],
+        dt=DT * time,
+        frequency=1e6,
+        **at,
+    )
     assert relative_max(small, big) < 1e-12
 
 
@@ -171,19 +184,20 @@ def moved(kind: str, order: int, backend: str) -> float:
     return relative_max(after, before)
 
 
-MOVES = ("flip 0", "flip 1", "flip 2", "flip 012", "transpose 102", "transpose 210", "transpose 120")
+FLIPS = ("flip 0", "flip 1", "flip 2", "flip 012")
+MOVES = (*FLIPS, "transpose 102", "transpose 210", "transpose 120")
 
 
 @backends
 @orders
 @pytest.mark.parametrize("kind", MOVES)
 def test_flips_and_transposes_move_the_result_along(kind, order, backend):
-    """No axis or face is special: random model, a width per face (worst, eager: WORST_MOVE)."""
+    """No axis or face is special: random model, a width per face (worst, eager: 1.2e-15)."""
     assert moved(kind, order, backend) < 1e-13
 
 
 def energies(v: torch.Tensor, start: torch.Tensor, order: int, backend: str) -> list[float]:
-    """Sum of squares of a field released from rest: largest of 10 looks in each 1000 of 5000 steps."""
+    """Largest sum of squares in each 1000 of 5000 steps of a field released from rest."""
     field = start[None].to(DEVICE[backend])
     state, found = State({"u": field, "um1": field}), []
     for _ in range(50):
@@ -210,17 +224,17 @@ def pulse() -> torch.Tensor:
 def test_noise_never_grows_in_the_layers(order, backend):
     """White noise in a random model, 5000 steps at a Courant number of 0.57: each 1000 hold less.
 
-    Waves of two cells hardly move, so they leave slowly (worst ratio, eager: WORST_NOISE).
+    Waves of two cells hardly move, so they leave slowly (worst ratio, eager: .76).
     """
     left = energies(random_model((7, 9)), noise(7, 9), order, backend)
-    assert all(b < 0.9 * a for a, b in zip(left, left[1:], strict=False)), left
+    assert all(b < 0.9 * a for a, b in pairwise(left)), left
 
 
 @backends
 @pytest.mark.parametrize("order", [2, 8])
 def test_energy_leaves_through_the_layers_for_good(order, backend):
-    """What 5000 steps leave of a smooth pulse over a contrast of 1.7 (worst, eager: WORST_ENERGY)."""
+    """What 5000 steps leave of a smooth pulse, contrast 1.7 (worst, eager: 1.8e-13)."""
     start = pulse()
     left = energies(two_halves(), start, order, backend)
-    assert all(b < a for a, b in zip(left, left[1:], strict=False)), left
-    assert left[-1] < TOL_ENERGY * start.square().sum().item()
+    assert all(b < a for a, b in pairwise(left)), left
+    assert left[-1] < 1e-12 * start.square().sum().item()

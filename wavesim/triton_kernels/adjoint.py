@@ -16,14 +16,28 @@ LANES = tl.constexpr(32)
 
 
 @triton.jit
-def second_transposed(b, c, base, cbase, at, s, rh2, PULL: tl.constexpr, GROUP: tl.constexpr, SIGN: tl.constexpr, STENCIL: tl.constexpr):
+def second_transposed(
+    b,
+    c,
+    base,
+    cbase,
+    at,
+    s,
+    rh2,
+    PULL: tl.constexpr,
+    GROUP: tl.constexpr,
+    SIGN: tl.constexpr,
+    STENCIL: tl.constexpr,
+):
     """``D2 q``: the collocated second derivative is symmetric."""
     R: tl.constexpr = STENCIL[0]
     q0 = pull(b, c, base, cbase, at, PULL, GROUP, SIGN)
     total = q0 * 0.0
     for k in tl.static_range(1, R + 1):
         upper = pull(b, c, base, cbase, at + k * s, PULL, GROUP, SIGN) - q0
-        total += STENCIL[k] * (upper + (pull(b, c, base, cbase, at - k * s, PULL, GROUP, SIGN) - q0))
+        total += STENCIL[k] * (
+            upper + (pull(b, c, base, cbase, at - k * s, PULL, GROUP, SIGN) - q0)
+        )
     return total * rh2
 
 
@@ -36,14 +50,33 @@ def _cotangents(q, prof, i, L, read, mo):
 
 
 @triton.jit
-def second_layer_transposed(b, c, base, cbase, at, s, rh, rh2, prof, i, L, read, write, spot, PULL: tl.constexpr, GROUP: tl.constexpr, SIGN: tl.constexpr, STENCIL: tl.constexpr):
+def second_layer_transposed(
+    b,
+    c,
+    base,
+    cbase,
+    at,
+    s,
+    rh,
+    rh2,
+    prof,
+    i,
+    L,
+    read,
+    write,
+    spot,
+    PULL: tl.constexpr,
+    GROUP: tl.constexpr,
+    SIGN: tl.constexpr,
+    STENCIL: tl.constexpr,
+):
     """Transposes second_layer: ``D2 ((1+e) t) - D1 (de t + P)`` with ``t = (1+e) q + Z``, where
     ``Z <- c (e q + Z)`` is e times the adjoint of zeta and ``P <- c P - c e D1 t`` is c e times
     that of the memory ``c psi``."""
     R: tl.constexpr = STENCIL[0]
     mo, ms, owned = spot
     q0 = pull(b, c, base, cbase, at, PULL, GROUP, SIGN)
-    t0, a0, _ = _cotangents(q0, prof, i, L, read, mo)
+    _, a0, _ = _cotangents(q0, prof, i, L, read, mo)
     d2, d1, dt = q0 * 0.0, q0 * 0.0, q0 * 0.0
     for k in tl.static_range(1, R + 1):
         qu = pull(b, c, base, cbase, at + k * s, PULL, GROUP, SIGN)
@@ -60,25 +93,59 @@ def second_layer_transposed(b, c, base, cbase, at, s, rh, rh2, prof, i, L, read,
 
 
 @triton.jit
-def staggered_transposed(b, c, base, cbase, at, s, rh, PULL: tl.constexpr, GROUP: tl.constexpr, SIGN: tl.constexpr, SIDE: tl.constexpr, STENCIL: tl.constexpr):
+def staggered_transposed(
+    b,
+    c,
+    base,
+    cbase,
+    at,
+    s,
+    rh,
+    PULL: tl.constexpr,
+    GROUP: tl.constexpr,
+    SIGN: tl.constexpr,
+    SIDE: tl.constexpr,
+    STENCIL: tl.constexpr,
+):
     """Minus the first derivative of q to the other side."""
     R: tl.constexpr = STENCIL[0]
     UP: tl.constexpr = 1 if SIDE > 0 else 0
     total = pull(b, c, base, cbase, at, PULL, GROUP, SIGN) * 0.0
     for k in tl.static_range(1, R + 1):
         upper = pull(b, c, base, cbase, at + (k - UP) * s, PULL, GROUP, SIGN)
-        total += STENCIL[2 * R + k] * (upper - pull(b, c, base, cbase, at - (k - 1 + UP) * s, PULL, GROUP, SIGN))
+        total += STENCIL[2 * R + k] * (
+            upper - pull(b, c, base, cbase, at - (k - 1 + UP) * s, PULL, GROUP, SIGN)
+        )
     return -total * rh
 
 
 @triton.jit
 def _staggered_cotangent(q, rows, i, L, read, mo):
-    """``q / kappa + a (q + psi)``: the memory's recursion comes before the transposed derivative."""
+    """``q / kappa + a (q + psi)``: the memory's recursion precedes the derivative's transpose."""
     return q * tl.load(rows + 2 * L + i) + tl.load(rows + L + i) * (q + tl.load(read[0] + mo))
 
 
 @triton.jit
-def staggered_layer_transposed(b, c, base, cbase, at, s, rh, prof, i, L, read, write, spot, PULL: tl.constexpr, GROUP: tl.constexpr, SIGN: tl.constexpr, SIDE: tl.constexpr, STENCIL: tl.constexpr):
+def staggered_layer_transposed(
+    b,
+    c,
+    base,
+    cbase,
+    at,
+    s,
+    rh,
+    prof,
+    i,
+    L,
+    read,
+    write,
+    spot,
+    PULL: tl.constexpr,
+    GROUP: tl.constexpr,
+    SIGN: tl.constexpr,
+    SIDE: tl.constexpr,
+    STENCIL: tl.constexpr,
+):
     """Transposes staggered_layer: ``psi <- b (psi + q)`` beside the transposed derivative."""
     R: tl.constexpr = STENCIL[0]
     mo, ms, owned = spot
@@ -92,7 +159,9 @@ def staggered_layer_transposed(b, c, base, cbase, at, s, rh, prof, i, L, read, w
         qu = pull(b, c, base, cbase, at + up * s, PULL, GROUP, SIGN)
         ql = pull(b, c, base, cbase, at - down * s, PULL, GROUP, SIGN)
         upper = _staggered_cotangent(qu, rows, i + up, L, read, mo + up * ms)
-        total += STENCIL[2 * R + k] * (upper - _staggered_cotangent(ql, rows, i - down, L, read, mo - down * ms))
+        total += STENCIL[2 * R + k] * (
+            upper - _staggered_cotangent(ql, rows, i - down, L, read, mo - down * ms)
+        )
     psi = tl.load(rows + i) * (q0 + tl.load(read[0] + mo))
     tl.store(write[0] + mo, psi, mask=owned)
     return -total * rh
@@ -133,26 +202,69 @@ def transposed(
             spot = layer_offset(geometry, AXIS, shot, where[0], where[1], where[2], i, HALF)
             if SIDE == 0:
                 old, new = (read[M], read[M + 1]), (write[M], write[M + 1])
-                value = second_layer_transposed(b, c, base, cbase, at, s, rh, rh2, prof, i, L, old, new, spot, PULL, GROUP, SIGN, STENCIL)
+                value = second_layer_transposed(
+                    b,
+                    c,
+                    base,
+                    cbase,
+                    at,
+                    s,
+                    rh,
+                    rh2,
+                    prof,
+                    i,
+                    L,
+                    old,
+                    new,
+                    spot,
+                    PULL,
+                    GROUP,
+                    SIGN,
+                    STENCIL,
+                )
             else:
-                value = staggered_layer_transposed(b, c, base, cbase, at, s, rh, prof, i, L, (read[M],), (write[M],), spot, PULL, GROUP, SIGN, SIDE, STENCIL)
+                value = staggered_layer_transposed(
+                    b,
+                    c,
+                    base,
+                    cbase,
+                    at,
+                    s,
+                    rh,
+                    prof,
+                    i,
+                    L,
+                    (read[M],),
+                    (write[M],),
+                    spot,
+                    PULL,
+                    GROUP,
+                    SIGN,
+                    SIDE,
+                    STENCIL,
+                )
         else:
-            value = plain_transposed(b, c, base, cbase, at, s, rh, rh2, PULL, GROUP, SIGN, SIDE, STENCIL)
+            value = plain_transposed(
+                b, c, base, cbase, at, s, rh, rh2, PULL, GROUP, SIGN, SIDE, STENCIL
+            )
     else:
-        value = plain_transposed(b, c, base, cbase, at, s, rh, rh2, PULL, GROUP, SIGN, SIDE, STENCIL)
+        value = plain_transposed(
+            b, c, base, cbase, at, s, rh, rh2, PULL, GROUP, SIGN, SIDE, STENCIL
+        )
     return value
 
 
 @triton.jit
 def adjoint_tile(
     kind, at0, tables, fields, coefs, read, write, hist, grads, step, sizes,
-    PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr, COLUMNS: tl.constexpr, SLOTS: tl.constexpr, STENCIL: tl.constexpr,
+    PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr,
+    COLUMNS: tl.constexpr, SLOTS: tl.constexpr, STENCIL: tl.constexpr,
     BLOCKS: tl.constexpr, LAYERS: tl.constexpr,
 ):  # fmt: skip
     """``out <- pull_fields(out, bar, transposed derivatives, coefficients)`` on one block."""
     N0: tl.constexpr = SLOTS[0]
     N1: tl.constexpr = SLOTS[1]
-    geometry, factors, profiles = tables
+    geometry = tables[0]
     SS, SZ, SY, origin, model_stride, L, shots = sizes
     shot, z0, y0, x0 = at0
     BZ: tl.constexpr = BLOCKS[3] if LAYERS else BLOCKS[0]
@@ -175,7 +287,26 @@ def adjoint_tile(
         total = tl.zeros((BZ, BY, BX), fields[0].dtype.element_ty)
         for d in tl.static_range(TERMS):
             if COLUMNS[1 + 6 * d] == out:
-                total += transposed(kind, shot, where, bars, coefs, base, cbase, at, steps, tables, L, read, write, PULL, COLUMNS, d, STENCIL, LAYERS)
+                total += transposed(
+                    kind,
+                    shot,
+                    where,
+                    bars,
+                    coefs,
+                    base,
+                    cbase,
+                    at,
+                    steps,
+                    tables,
+                    L,
+                    read,
+                    write,
+                    PULL,
+                    COLUMNS,
+                    d,
+                    STENCIL,
+                    LAYERS,
+                )
         div = div + (total,)
     b = ()
     for k in tl.static_range(N0):
@@ -196,8 +327,14 @@ def adjoint_tile(
         kept = ()
         for k in tl.static_range(len(hist)):
             if LAYERS:
-                real = (where[0] < tl.load(geometry)) & (where[1] < tl.load(geometry + 1)) & (where[2] < tl.load(geometry + 2))
-                kept = kept + (tl.load(hist[k] + to, mask=real, other=0.0, eviction_policy="evict_first"),)
+                real = (
+                    (where[0] < tl.load(geometry))
+                    & (where[1] < tl.load(geometry + 1))
+                    & (where[2] < tl.load(geometry + 2))
+                )
+                kept = kept + (
+                    tl.load(hist[k] + to, mask=real, other=0.0, eviction_policy="evict_first"),
+                )
             else:
                 kept = kept + (tl.load(hist[k] + to, eviction_policy="evict_first"),)
         more = GRADIENT(b, kept)
@@ -209,14 +346,16 @@ def adjoint_tile(
 @triton.jit
 def stage_adjoint_kernel(
     table, tables, fields, coefs, read, write, hist, grads, recording, injecting, step, sizes,
-    PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr, COLUMNS: tl.constexpr, SLOTS: tl.constexpr, STENCIL: tl.constexpr,
+    PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr,
+    COLUMNS: tl.constexpr, SLOTS: tl.constexpr, STENCIL: tl.constexpr,
     SHIFTS: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
     """A tile of one shot, transposing ``stage_forward_kernel``: the bars at source points are the
     amplitudes' cotangents, and the records' cotangents enter the adjoint fields.
 
-    COLUMNS: groups, then (which output, axis, side, group, sign, first memory or -1) per derivative.
-    SLOTS: four counts, then bars, outputs, recorded, injected into. SHIFTS: steps by which each injection is late.
+    COLUMNS: groups, then (output, axis, side, group, sign, first memory or -1) per derivative.
+    SLOTS: four counts, then bars, outputs, recorded, injected into. SHIFTS: steps by which each
+    injection is late.
     """
     N0: tl.constexpr = SLOTS[0]
     N1: tl.constexpr = SLOTS[1]
@@ -232,10 +371,67 @@ def stage_adjoint_kernel(
     at0 = (shot, z0, y0, x0)
     first = shot * sizes[0]
     for k in tl.static_range(N2):
-        record(fields[SLOTS[4 + N0 + N1 + k]] + first, recording[3 * k], recording[3 * k + 1], recording[3 * k + 2], step, key, LANES)
+        record(
+            fields[SLOTS[4 + N0 + N1 + k]] + first,
+            recording[3 * k],
+            recording[3 * k + 1],
+            recording[3 * k + 2],
+            step,
+            key,
+            LANES,
+        )
     if kind == 0:
-        adjoint_tile(kind, at0, tables, fields, coefs, read, write, hist, grads, step, sizes, PULL, FIELDS, GRADIENT, COLUMNS, SLOTS, STENCIL, BLOCKS, False)
+        adjoint_tile(
+            kind,
+            at0,
+            tables,
+            fields,
+            coefs,
+            read,
+            write,
+            hist,
+            grads,
+            step,
+            sizes,
+            PULL,
+            FIELDS,
+            GRADIENT,
+            COLUMNS,
+            SLOTS,
+            STENCIL,
+            BLOCKS,
+            False,
+        )
     else:
-        adjoint_tile(kind, at0, tables, fields, coefs, read, write, hist, grads, step, sizes, PULL, FIELDS, GRADIENT, COLUMNS, SLOTS, STENCIL, BLOCKS, True)
+        adjoint_tile(
+            kind,
+            at0,
+            tables,
+            fields,
+            coefs,
+            read,
+            write,
+            hist,
+            grads,
+            step,
+            sizes,
+            PULL,
+            FIELDS,
+            GRADIENT,
+            COLUMNS,
+            SLOTS,
+            STENCIL,
+            BLOCKS,
+            True,
+        )
     for k in tl.static_range(N3):
-        inject(fields[SLOTS[4 + N0 + N1 + N2 + k]] + first, injecting[4 * k], injecting[4 * k + 1], injecting[4 * k + 2], injecting[4 * k + 3], step + SHIFTS[k], key, LANES)
+        inject(
+            fields[SLOTS[4 + N0 + N1 + N2 + k]] + first,
+            injecting[4 * k],
+            injecting[4 * k + 1],
+            injecting[4 * k + 2],
+            injecting[4 * k + 3],
+            step + SHIFTS[k],
+            key,
+            LANES,
+        )

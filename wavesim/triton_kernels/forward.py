@@ -26,13 +26,17 @@ def second_layer(f, at, s, rh, rh2, prof, i, L, read, write, spot, STENCIL: tl.c
 
 
 @triton.jit
-def staggered_layer(f, at, s, rh, prof, i, L, read, write, spot, SIDE: tl.constexpr, STENCIL: tl.constexpr):
+def staggered_layer(
+    f, at, s, rh, prof, i, L, read, write, spot, SIDE: tl.constexpr, STENCIL: tl.constexpr
+):
     """``psi <- b psi + a D f``, result ``D f / kappa + psi``."""
-    mo, ms, owned = spot
+    mo, _, owned = spot
     HALF: tl.constexpr = 3 if SIDE > 0 else 0
     rows = prof + HALF * L
     d = staggered(f, at, s, rh, SIDE, STENCIL)
-    psi = tl.load(rows + i) * tl.load(read[0] + mo, mask=owned, other=0.0) + tl.load(rows + L + i) * d
+    psi = (
+        tl.load(rows + i) * tl.load(read[0] + mo, mask=owned, other=0.0) + tl.load(rows + L + i) * d
+    )
     tl.store(write[0] + mo, psi, mask=owned)
     return d * tl.load(rows + 2 * L + i) + psi
 
@@ -70,7 +74,9 @@ def derivative(
                 old, new = (read[M], read[M + 1]), (write[M], write[M + 1])
                 value = second_layer(f, at, s, rh, rh2, prof, i, L, old, new, spot, STENCIL)
             else:
-                value = staggered_layer(f, at, s, rh, prof, i, L, (read[M],), (write[M],), spot, SIDE, STENCIL)
+                value = staggered_layer(
+                    f, at, s, rh, prof, i, L, (read[M],), (write[M],), spot, SIDE, STENCIL
+                )
         else:
             value = plain(f, at, s, rh, rh2, SIDE, STENCIL)
     else:
@@ -81,13 +87,14 @@ def derivative(
 @triton.jit
 def forward_tile(
     kind, at0, tables, fields, coefs, read, write, hist, step, sizes,
-    UPDATE: tl.constexpr, HISTORY: tl.constexpr, COLUMNS: tl.constexpr, SLOTS: tl.constexpr, STENCIL: tl.constexpr,
+    UPDATE: tl.constexpr, HISTORY: tl.constexpr, COLUMNS: tl.constexpr,
+    SLOTS: tl.constexpr, STENCIL: tl.constexpr,
     BLOCKS: tl.constexpr, LAYERS: tl.constexpr,
 ):  # fmt: skip
     """``targets <- update(old, reads, g, coefficients)`` on one block of cells."""
     N0: tl.constexpr = SLOTS[0]
     N1: tl.constexpr = SLOTS[1]
-    geometry, factors, profiles = tables
+    geometry = tables[0]
     SS, SZ, SY, origin, model_stride, L, shots = sizes
     shot, z0, y0, x0 = at0
     BZ: tl.constexpr = BLOCKS[3] if LAYERS else BLOCKS[0]
@@ -108,7 +115,23 @@ def forward_tile(
         total = tl.zeros((BZ, BY, BX), fields[0].dtype.element_ty)
         for d in tl.static_range(TERMS):
             if COLUMNS[1 + 6 * d + 3] == group:
-                value = derivative(kind, shot, where, fields, base, at, steps, tables, L, read, write, COLUMNS, d, STENCIL, LAYERS)
+                value = derivative(
+                    kind,
+                    shot,
+                    where,
+                    fields,
+                    base,
+                    at,
+                    steps,
+                    tables,
+                    L,
+                    read,
+                    write,
+                    COLUMNS,
+                    d,
+                    STENCIL,
+                    LAYERS,
+                )
                 if COLUMNS[1 + 6 * d + 4] > 0:
                     total += value
                 else:
@@ -134,7 +157,11 @@ def forward_tile(
         to = tl.multiple_of(start, 4) + dz * plane + dy * row + dx
         for k in tl.static_range(len(hist)):
             if LAYERS:
-                real = (where[0] < tl.load(geometry)) & (where[1] < tl.load(geometry + 1)) & (where[2] < row)
+                real = (
+                    (where[0] < tl.load(geometry))
+                    & (where[1] < tl.load(geometry + 1))
+                    & (where[2] < row)
+                )
                 tl.store(hist[k] + to, kept[k], mask=real, cache_modifier=".cs")
             else:
                 tl.store(hist[k] + to, kept[k], cache_modifier=".cs")
@@ -143,14 +170,15 @@ def forward_tile(
 @triton.jit
 def stage_forward_kernel(
     table, tables, fields, coefs, read, write, hist, recording, injecting, step, sizes,
-    UPDATE: tl.constexpr, HISTORY: tl.constexpr, COLUMNS: tl.constexpr, SLOTS: tl.constexpr, STENCIL: tl.constexpr,
+    UPDATE: tl.constexpr, HISTORY: tl.constexpr, COLUMNS: tl.constexpr,
+    SLOTS: tl.constexpr, STENCIL: tl.constexpr,
     BLOCKS: tl.constexpr,
 ):  # fmt: skip
     """A tile of one shot: ``forward_tile`` between the recording and the injection of its points.
 
     COLUMNS: groups, then (source, axis, side, group, sign, first memory or -1) per derivative.
-    SLOTS: four counts, then the fields read, targets, recorded, injected into. BLOCKS: interior block,
-    then boundary block.
+    SLOTS: four counts, then the fields read, targets, recorded, injected into. BLOCKS: interior
+    block, then boundary block.
     """
     N0: tl.constexpr = SLOTS[0]
     N1: tl.constexpr = SLOTS[1]
@@ -166,10 +194,63 @@ def stage_forward_kernel(
     at0 = (shot, z0, y0, x0)
     first = shot * sizes[0]
     for k in tl.static_range(N2):
-        record(fields[SLOTS[4 + N0 + N1 + k]] + first, recording[3 * k], recording[3 * k + 1], recording[3 * k + 2], step, key, LANES)
+        record(
+            fields[SLOTS[4 + N0 + N1 + k]] + first,
+            recording[3 * k],
+            recording[3 * k + 1],
+            recording[3 * k + 2],
+            step,
+            key,
+            LANES,
+        )
     if kind == 0:
-        forward_tile(kind, at0, tables, fields, coefs, read, write, hist, step, sizes, UPDATE, HISTORY, COLUMNS, SLOTS, STENCIL, BLOCKS, False)
+        forward_tile(
+            kind,
+            at0,
+            tables,
+            fields,
+            coefs,
+            read,
+            write,
+            hist,
+            step,
+            sizes,
+            UPDATE,
+            HISTORY,
+            COLUMNS,
+            SLOTS,
+            STENCIL,
+            BLOCKS,
+            False,
+        )
     else:
-        forward_tile(kind, at0, tables, fields, coefs, read, write, hist, step, sizes, UPDATE, HISTORY, COLUMNS, SLOTS, STENCIL, BLOCKS, True)
+        forward_tile(
+            kind,
+            at0,
+            tables,
+            fields,
+            coefs,
+            read,
+            write,
+            hist,
+            step,
+            sizes,
+            UPDATE,
+            HISTORY,
+            COLUMNS,
+            SLOTS,
+            STENCIL,
+            BLOCKS,
+            True,
+        )
     for k in tl.static_range(N3):
-        inject(fields[SLOTS[4 + N0 + N1 + N2 + k]] + first, injecting[4 * k], injecting[4 * k + 1], injecting[4 * k + 2], injecting[4 * k + 3], step, key, LANES)
+        inject(
+            fields[SLOTS[4 + N0 + N1 + N2 + k]] + first,
+            injecting[4 * k],
+            injecting[4 * k + 1],
+            injecting[4 * k + 2],
+            injecting[4 * k + 3],
+            step,
+            key,
+            LANES,
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ from .forward import stage_forward_kernel
 from .points import PointList
 
 
-@lru_cache(maxsize=None)
+@cache
 def jitted(function: Callable) -> Callable:
     """An equation's pointwise function as a jit function; the interpreter calls it as it is."""
     return function if interpreting() else triton.jit(function)

@@ -1,7 +1,7 @@
 """Derivatives of one axis inside a tile, with and without boundary layer, and their transposes.
 
-``f + at`` are pointers to a block of cells, ``s`` the distance to the next cell along the axis, R the
-reach; STENCIL holds R, then R weights each of the second, central and staggered derivatives, as
+``f + at`` are pointers to a block of cells, ``s`` the distance to the next cell along the axis, R
+the reach; STENCIL holds R, then R weights each of the second, central and staggered derivatives, as
 constexpr numbers so that float64 kernels keep their digits.
 """
 
@@ -59,7 +59,7 @@ def pull(bars, coefs, base, cbase, at, PULL: tl.constexpr, GROUP: tl.constexpr, 
 
 @triton.jit
 def layer_offset(geometry, axis: tl.constexpr, shot, zi, yi, xi, i, HALF: tl.constexpr):
-    """Offsets of a block in the memory of an axis, its stride along the axis, and who owns memory."""
+    """Offsets of a block in an axis' memory, the stride along the axis, and who owns memory."""
     row = geometry + 8 + axis * 12
     stride_z, stride_y = tl.load(row + 1), tl.load(row + 2)
     low, high, cells = tl.load(row + 4), tl.load(row + 5), tl.load(row + 6)
