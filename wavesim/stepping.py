@@ -194,10 +194,12 @@ def adjoint(
             left.append((field, where, values[..., 0]))
         slot = _written(plan, index)[field]
         injecting[index].append(Points(slot, places, rows, shift))
+    recorded = []
     for channel, places in zip(system.sources.values(), run.source_points, strict=True):
         if places is not None:
             rows = live[0].new_zeros(plan.steps, len(places.order))
-            recording[channel.stage].append(Points(channel.field, places, rows))
+            recorded.append(Points(channel.field, places, rows))
+            recording[channel.stage].append(recorded[-1])
 
     for step in reversed(range(plan.steps)):
         for index in reversed(range(len(system.stages))):
@@ -214,7 +216,7 @@ def adjoint(
     for field, where, values in left:
         fields[field] = add(fields[field], where, values)
     amplitudes = []
-    filled = iter([p for stage in recording for p in stage])
+    filled = iter(recorded)
     for channel, places, where in zip(
         system.sources.values(), run.source_points, cells[0], strict=True
     ):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import rms_ratio
-from parity.cases import Case, run
+from parity.cases import Case, poison, run
 
 import wavesim
 
@@ -87,10 +87,7 @@ def test_auto_takes_triton_on_a_gpu(gpu):
 def test_poisoned_allocations_change_nothing(gpu, monkeypatch):
     """Every cell that is read was written: NaN-filled allocations give the same bits."""
     expected = run(CASES[6], "triton", torch.float32, gpu)
-    empty = torch.Tensor.new_empty
-    monkeypatch.setattr(
-        torch.Tensor, "new_empty", lambda self, *a, **k: empty(self, *a, **k).fill_(float("nan"))
-    )
+    poison(monkeypatch)
     got = run(CASES[6], "triton", torch.float32, gpu)
     for ours, theirs in zip(got, expected, strict=True):
         assert all(torch.equal(ours[k], theirs[k]) for k in theirs)

@@ -95,3 +95,14 @@ def run(case: Case, backend: str, dtype: torch.dtype, device: torch.device | str
         {k: x.detach() for k, x in outputs.items()},
         {f"grad_{k}": g for k, g in zip(leaves, gradients, strict=True)},
     )
+
+
+def poison(monkeypatch) -> None:
+    """Fill every uninitialised floating-point allocation with NaN."""
+    empty = torch.Tensor.new_empty
+
+    def filled(self, *args, **kwargs):
+        out = empty(self, *args, **kwargs)
+        return out.fill_(float("nan")) if out.is_floating_point() and out.numel() else out
+
+    monkeypatch.setattr(torch.Tensor, "new_empty", filled)

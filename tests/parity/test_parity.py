@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from conftest import rms_ratio
-from parity.cases import Case, run
+from parity.cases import Case, poison, run
 
 from wavesim.device import interpreting
 
@@ -35,10 +35,7 @@ def test_unwritten_memory_is_never_read(monkeypatch):
     """With every uninitialised allocation full of NaN the numbers are the same, bit for bit."""
     case = CASES[2]
     expected = run(case, "triton", torch.float64, "cpu")
-    empty = torch.Tensor.new_empty
-    monkeypatch.setattr(
-        torch.Tensor, "new_empty", lambda self, *a, **k: empty(self, *a, **k).fill_(float("nan"))
-    )
+    poison(monkeypatch)
     got = run(case, "triton", torch.float64, "cpu")
     for ours, theirs in zip(got, expected, strict=True):
         for name in theirs:

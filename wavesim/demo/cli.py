@@ -22,8 +22,8 @@ from .survey import Survey, plan_survey
 SPACING = 20.0
 """Spacing of the synthetic section, m."""
 SMALL, LARGE = {"iterations": 15, "shots": 8}, {"iterations": 80, "shots": 32}
-SMOOTHING = 0.12
-"""Standard deviation of the initial model's smoothing as a part of the depth."""
+SMOOTHING = 0.18, 300.0
+"""Standard deviation of the initial model's smoothing: a part of the depth, at most so many m."""
 
 
 def add_parser(commands: Any) -> None:
@@ -97,7 +97,8 @@ def prepare(options: argparse.Namespace) -> Job:
     if shots is None:
         shots = min(defaults["shots"], true.shape[1])
     require(iterations >= 1, "--iterations", iterations, "a whole number of at least 1")
-    initial = section.smoothed(true, SMOOTHING * len(true))
+    part, most = SMOOTHING
+    initial = section.smoothed(true, min(part * len(true), most / spacing))
     survey = plan_survey(
         true,
         initial,

@@ -23,12 +23,12 @@ from .survey import Survey, shoot, to_stage
 CHECKPOINT = "checkpoint.pt"
 EVERY = 5
 """Iterations between checkpoints."""
-EPSILON = 0.1
-DEPTH = 1.0
-SMOOTH = 20.0
-BETAS = (0.8, 0.95)
-STEP = 0.045
-"""Step of the first stage as a part of the range between the bounds."""
+STEP = 0.2, 3.0
+"""First step as a part of the range between the bounds: at most 0.2, at most 3 / iterations."""
+EPSILON = 0.3
+"""Of Adam, for gradients whose largest entry is 1: cells with small gradients move less."""
+SMOOTHING = 1 / 40
+"""Standard deviation of the gradient's smoothing, in wavelengths of the stage."""
 
 
 @dataclass
@@ -101,9 +101,9 @@ class Inversion:
             ramp = torch.arange(len(true), device=self.device) / 4
             self.weight *= ramp.clamp(0, 1)[:, None]
         depth = torch.linspace(0, 1, len(true), device=self.device)[:, None]
-        self.weight = self.weight * (0.05 + depth) ** DEPTH
+        self.weight = self.weight * (0.05 + depth)  # spreading
         self.model = self.initial.clone().requires_grad_()
-        self.optimiser = torch.optim.Adam([self.model], lr=1.0, betas=BETAS, eps=EPSILON)
+        self.optimiser = torch.optim.Adam([self.model], lr=1.0, betas=(0.8, 0.95), eps=EPSILON)
         self.observed: Tensor | None = None
         self.progress = Progress(detached(self.initial), self.optimiser.state_dict())
         self.report: dict[str, Any] = {}
@@ -148,11 +148,11 @@ class Inversion:
         (gradient,) = torch.autograd.grad(loss, self.model)
         first = gradient.clone() if number == 0 else self.progress.gradient
         wavelength = float(self.initial.mean()) / survey.peaks[stage] / survey.spacing
-        gradient = smooth(gradient * self.weight, wavelength / SMOOTH) * self.free
+        gradient = smooth(gradient * self.weight, wavelength * SMOOTHING) * self.free
         self.model.grad = gradient / gradient.abs().max().clamp_min(1e-30)
         reach = survey.bounds[1] - survey.bounds[0]
         decay = 0.5 * (1 + math.cos(math.pi * number / survey.iterations))
-        self.optimiser.param_groups[0]["lr"] = STEP * reach * (0.3 + 0.7 * decay)
+        self.optimiser.param_groups[0]["lr"] = min(STEP[0], STEP[1] / survey.iterations) * reach * (0.3 + 0.7 * decay)
         self.optimiser.step()
         with torch.no_grad():
             self.model.clamp_(*survey.bounds)
