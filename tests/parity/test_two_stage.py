@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from conftest import pick_device, rms_ratio
+from parity.two_stage import EQUATION
 
 import wavesim
-from parity.two_stage import EQUATION
 from wavesim.device import interpreting
 from wavesim.equations import REGISTRY
 

@@ -55,7 +55,8 @@ def draw(inversion: Inversion, path: Path, found: dict[str, Any]) -> None:
     survey, progress = inversion.survey, inversion.progress
     figure = Figure(figsize=(15, 11), layout="constrained")
     FigureCanvasAgg(figure)
-    rows = figure.subplots(3, 3)
+    bands = figure.subfigures(3, 1)
+    rows = [band.subplots(1, 3) for band in bands]
     models = [inversion.true, inversion.initial, progress.model]
     low, high = float(inversion.true.min()), float(inversion.true.max())
     ratio = found["relative_model_error"]
@@ -63,10 +64,10 @@ def draw(inversion: Inversion, path: Path, found: dict[str, Any]) -> None:
     titles = ["True model", "Initial model", f"Recovered model{percent}"]
     for axes, model, title in zip(rows[0], models, titles, strict=True):
         image = section(axes, model.cpu().numpy(), survey.spacing, title, "cividis", low, high)
-    figure.colorbar(image, ax=list(rows[0]), label="speed (m/s)", shrink=0.8, pad=0.01)
-    gradient_and_change(figure, rows[1], inversion)
+    bands[0].colorbar(image, ax=list(rows[0]), label="speed (m/s)", shrink=0.8, pad=0.01)
+    gradient_and_change(bands[1], rows[1], inversion)
     loss_curve(rows[1][2], found)
-    data(figure, rows[2], inversion)
+    data(bands[2], rows[2], inversion)
     figure.savefig(path, dpi=110)
 
 

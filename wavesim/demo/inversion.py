@@ -152,7 +152,8 @@ class Inversion:
         self.model.grad = gradient / gradient.abs().max().clamp_min(1e-30)
         reach = survey.bounds[1] - survey.bounds[0]
         decay = 0.5 * (1 + math.cos(math.pi * number / survey.iterations))
-        self.optimiser.param_groups[0]["lr"] = min(STEP[0], STEP[1] / survey.iterations) * reach * (0.3 + 0.7 * decay)
+        first_step = min(STEP[0], STEP[1] / survey.iterations) * reach
+        self.optimiser.param_groups[0]["lr"] = first_step * (0.3 + 0.7 * decay)
         self.optimiser.step()
         with torch.no_grad():
             self.model.clamp_(*survey.bounds)
