@@ -55,7 +55,7 @@ def draw(inversion: Inversion, path: Path, found: dict[str, Any]) -> None:
     survey, progress = inversion.survey, inversion.progress
     figure = Figure(figsize=(15, 11), layout="constrained")
     FigureCanvasAgg(figure)
-    bands = figure.subfigures(3, 1)
+    bands: Any = figure.subfigures(3, 1)
     rows = [band.subplots(1, 3) for band in bands]
     models = [inversion.true, inversion.initial, progress.model]
     low, high = float(inversion.true.min()), float(inversion.true.max())
@@ -118,12 +118,13 @@ def data(figure, row, inversion: Inversion) -> None:
     if inversion.observed is None:
         return
     observed = inversion.observed[shot].cpu().numpy()
-    limit = float(np.quantile(np.abs(observed), 0.98)) or 1.0
     panels = [(observed, f"Observed data, shot {shot + 1} of {survey.shots}")]
     for model, when in ((inversion.initial, "before"), (inversion.progress.model, "after")):
         rest = inversion.records(model, [shot])[0].cpu().numpy() - observed
         part = float(np.square(rest).sum() / np.square(observed).sum())
-        panels.append((rest, f"Residual {when}: {100 * part:.1f} % of the energy"))
+        panels.append((rest, f"Residual {when}: {100 * part:.2g} % of the energy"))
+    # one scale for all three, clipped so that the residuals can be seen beside the direct wave
+    limit = 1.5 * float(np.quantile(np.abs(panels[1][0]), 0.99)) or 1.0
     extent = (0, survey.shape[1] * survey.spacing / 1000, survey.nt * survey.dt, 0)
     for axes, (values, title) in zip(row, panels, strict=True):
         image = axes.imshow(

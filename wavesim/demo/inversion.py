@@ -23,8 +23,6 @@ from .survey import Survey, shoot, to_stage
 CHECKPOINT = "checkpoint.pt"
 EVERY = 5
 """Iterations between checkpoints."""
-STEP = 0.2, 3.0
-"""First step as a part of the range between the bounds: at most 0.2, at most 3 / iterations."""
 EPSILON = 0.3
 """Of Adam, for gradients whose largest entry is 1: cells with small gradients move less."""
 SMOOTHING = 1 / 40
@@ -152,8 +150,7 @@ class Inversion:
         self.model.grad = gradient / gradient.abs().max().clamp_min(1e-30)
         reach = survey.bounds[1] - survey.bounds[0]
         decay = 0.5 * (1 + math.cos(math.pi * number / survey.iterations))
-        first_step = min(STEP[0], STEP[1] / survey.iterations) * reach
-        self.optimiser.param_groups[0]["lr"] = first_step * (0.3 + 0.7 * decay)
+        self.optimiser.param_groups[0]["lr"] = survey.step * reach * (0.3 + 0.7 * decay)
         self.optimiser.step()
         with torch.no_grad():
             self.model.clamp_(*survey.bounds)

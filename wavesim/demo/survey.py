@@ -28,7 +28,8 @@ class Survey:
     """Settings of a run; all derived from the model and the options, all plain numbers.
 
     spacing, m; dt, s; nt samples; bounds of the speed, m/s; peaks of the Ricker wavelet of every
-    stage, Hz, rising; every ``receiver_step``-th cell of the surface holds a receiver.
+    stage, Hz, rising; step of the first iteration as a part of the range between the bounds;
+    every ``receiver_step``-th cell of the surface holds a receiver.
     """
 
     shape: tuple[int, int]
@@ -40,6 +41,7 @@ class Survey:
     shots: int
     batch: int
     iterations: int
+    step: float
     receiver_step: int
     seed: int
     device: str
@@ -107,6 +109,7 @@ def plan_survey(
     device: torch.device,
     backend: str,
     iterations: int,
+    step: float,
     shots: int,
     seed: int,
 ) -> Survey:
@@ -130,6 +133,7 @@ def plan_survey(
         shots=shots,
         batch=batch_size(shots, history_bytes(nt, model.shape), device),
         iterations=iterations,
+        step=step,
         receiver_step=2,
         seed=seed,
         device=device.type,
