@@ -114,13 +114,22 @@ def source(kernel, signature: dict, constants: dict) -> ASTSource:
 
 
 def registers(ptx: str) -> dict[str, int]:
-    """Registers and spilled bytes that ptxas reports."""
+    """Registers and spilled bytes that ptxas reports, told what Triton tells it."""
     arch = re.search(r"\.target (\w+)", ptx).group(1)
     ptxas = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.ptx"
         path.write_text(ptx)
-        command = [str(ptxas), "-v", f"-arch={arch}", str(path), "-o", "/dev/null"]
+        command = [
+            str(ptxas),
+            "-v",
+            "-lineinfo",
+            "--fmad=false",
+            f"-arch={arch}",
+            str(path),
+            "-o",
+            "/dev/null",
+        ]
         text = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     used = int(re.search(r"Used (\d+) registers", text).group(1))
     spills = sum(int(n) for n in re.findall(r"(\d+) bytes spill", text))
