@@ -27,11 +27,12 @@ from .stencils import ORDERS
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A user's call as it was made, sources and receivers by channel."""
+    """A user's call as it was made: a lone spacing as a tuple, points by channel."""
 
     equation: Equation
     parameters: Mapping[str, Tensor]
     spacing: tuple[float, ...]
+    spacing_per_axis: bool
     dt: float
     sources: Mapping[str, Sources]
     receivers: Mapping[str, Receivers]
@@ -109,7 +110,7 @@ def _dimensions(call: Call) -> int:
     axes = {name: loc.shape[-1] for name, loc in _locations(call).items()}
     if axes:
         ndim = next(iter(axes.values()))
-    elif len(call.spacing) > 1:
+    elif call.spacing_per_axis:
         ndim = len(call.spacing)
     else:
         text = "nothing that tells the number of dimensions"
@@ -153,14 +154,13 @@ def _time_samples(call: Call) -> int:
 
 def check_shapes(call: Call) -> Geometry:
     """Everything that can be said without reading a value from the device."""
-    system_names = {"sources": "sources", "receivers": "receivers"}
     require(call.order in ORDERS, "order", call.order, f"one of {ORDERS}")
     positive = math.isfinite(call.dt) and call.dt > 0
     require(positive, "dt", call.dt, "a positive number of seconds")
     dtype, device = _one_dtype_and_device(call)
     ndim = _dimensions(call)
     system = call.equation.build(ndim)
-    for kind in system_names:
+    for kind in ("sources", "receivers"):
         allowed = list(getattr(system, kind))
         for name in getattr(call, kind):
             require(name in allowed, kind, f"channel {name!r}", f"one of {allowed}")

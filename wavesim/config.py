@@ -146,6 +146,8 @@ class PML:
 class Resampling:
     """How amplitudes and records pass between the user's step and a finer internal one.
 
+    At a step ratio of 1 nothing is resampled, and neither setting has an effect.
+
     taper: fraction of the frequency band brought to zero by a cosine, in [0, 1).
     padding: zero samples appended before the Fourier transform, against wrap-around.
     """

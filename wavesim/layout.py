@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
-from math import prod
 
 import numpy as np
 
@@ -161,33 +159,33 @@ def tile_table(layout: Layout) -> np.ndarray:
     stop = start + count * big
     if not count.all():
         start = stop = np.zeros(3, dtype=int)
-    rows = []
-    for z, y, x in product(*(range(0, e, s) for e, s in zip(extent, small, strict=True))):
-        at = np.array((z, y, x))
-        if (at >= start).all() and (at < stop).all():
-            continue
-        end = np.minimum(at + small, layout.box)
-        near = (at < spans[:, 0]) | (end > spans[:, 1])
-        kind = 8 + sum(int(n) << a for a, n in enumerate(near) if layout.faces()[a])
-        rows.append((kind, z, y, x))
-    inside = product(*(range(a, b, s) for a, b, s in zip(start, stop, big, strict=True)))
-    rows += [(0, z, y, x) for z, y, x in inside]
-    return np.array(rows, dtype=np.int32)
+    corners = _corners(np.zeros(3, dtype=int), extent, small)
+    corners = corners[~((corners >= start) & (corners < stop)).all(1)]
+    ends = np.minimum(corners + small, layout.box)
+    near = ((corners < spans[:, 0]) | (ends > spans[:, 1])) & np.array(layout.faces(), dtype=bool)
+    outer = np.column_stack([8 + near @ (1, 2, 4), corners])
+    inner = _corners(start, stop, big)
+    inner = np.column_stack([np.zeros(len(inner), dtype=int), inner])
+    return np.concatenate([outer, inner]).astype(np.int32)
+
+
+def _corners(start: np.ndarray, stop: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """Lowest corners of the blocks that tile [start, stop), [block, 3], x fastest."""
+    ranges = [np.arange(a, b, s) for a, b, s in zip(start, stop, size, strict=True)]
+    return np.stack(np.meshgrid(*ranges, indexing="ij"), -1).reshape(-1, 3)
 
 
 @lru_cache(maxsize=32)
 def tile_of_block(layout: Layout) -> np.ndarray:
     """The tile that owns each boundary-sized block, int32 [z blocks, y blocks, x blocks]."""
-    small = np.array(layout.boundary)
+    small, table = np.array(layout.boundary), tile_table(layout)
     owner = np.full(np.array(layout.extent) // small, -1, dtype=np.int32)
-    for size, rows in (
-        (small, [(i, r) for i, r in enumerate(tile_table(layout)) if r[0]]),
-        (np.array(layout.interior), [(i, r) for i, r in enumerate(tile_table(layout)) if not r[0]]),
-    ):
-        for i, row in rows:
-            a = row[1:] // small
-            b = a + np.maximum(1, size // small)
-            owner[a[0] : b[0], a[1] : b[1], a[2] : b[2]] = i
+    for interior in (False, True):
+        tile = np.flatnonzero((table[:, 0] == 0) == interior)
+        first = table[tile, 1:] // small
+        inside = np.array(layout.interior) // small if interior else np.ones(3, dtype=int)
+        for step in _corners(np.zeros(3, dtype=int), inside, np.ones(3, dtype=int)):
+            owner[tuple((first + step).T)] = tile
     return owner
 
 
@@ -242,7 +240,3 @@ def field_bytes(layout: Layout) -> int:
 
 def tiles(layout: Layout) -> int:
     return len(tile_table(layout))
-
-
-def cells_of(layout: Layout) -> int:
-    return prod(layout.box)

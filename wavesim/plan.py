@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from math import prod
 
 import numpy as np
 
@@ -86,13 +85,6 @@ class Plan:
         cut = list(self.box)
         cut[axis] = sum(self.widths[axis])
         return (self.shots, *cut)
-
-    @property
-    def history_bytes(self) -> int:
-        """Bytes of a whole forward history: each stage's values, rows rounded up to 4 cells."""
-        row = -(-self.box[-1] // 4) * 4
-        values = sum(s.histories for s in self.system.stages)
-        return values * self.steps * self.shots * prod(self.box[:-1]) * row * self.itemsize
 
 
 @lru_cache(maxsize=64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import TypeVar
 
 import torch
@@ -180,11 +181,12 @@ def simulate(
     ):
         if not isinstance(value, kind):
             raise TypeError(message(name, type(value).__name__, f"a wavesim.{kind.__name__}"))
-    lengths = (spacing,) if isinstance(spacing, (int, float)) else tuple(spacing)
+    lengths = (spacing,) if isinstance(spacing, (float, Real)) else tuple(spacing)
     call = Call(
         equation=spec,
         parameters=dict(parameters),
         spacing=tuple(float(h) for h in lengths),
+        spacing_per_axis=not isinstance(spacing, (float, Real)),
         dt=float(dt),
         sources=by_channel,
         receivers=recording,

@@ -385,3 +385,12 @@ def test_the_frequency_is_the_peak_of_the_sources():
     f = torch.sin(2 * torch.pi * 50 * t).reshape(1, 1, -1)
     out = run(nt=40, dt=5e-4, boundary=PML(width=3), sources=Sources(f, points([(4, 5)])))
     assert out.report.boundary_frequency == pytest.approx(50.0, rel=1e-9)
+
+
+def test_a_spacing_per_axis_says_how_many_dimensions_there_are():
+    """Without locations ``spacing=[h]`` is one dimension, so [1, n] is one model a shot."""
+    boundary = PML(width=2, frequency=25.0)
+    for spacing, box in (([5.0], (13,)), ([5.0, 5.0], (5, 13))):
+        v = torch.full((1, 9), 1500.0)
+        out = wavesim.scalar(v, spacing=spacing, dt=5e-4, nt=2, boundary=boundary)
+        assert out.report.padded_shape == box
