@@ -19,9 +19,9 @@ ROOT = BUILD.parents[2]
 EVERYTHING = os.environ.get("WAVESIM_COMPILE") == "all"
 TARGETS = ("sm_80", "sm_90", "gfx942")
 SPILL_STORES_AND_LOADS = 16
-"""Bytes, the worst seen with Triton 3.7.1 (24 with 3.6.0): on sm_80 in float32, order 4, ptxas gives up a register or two
-to fit one more block. Capped at 128 registers it spills nothing and takes 114; which is faster is
-not measured yet, and the aim is 0."""
+"""Bytes, the worst seen with Triton 3.7.1 (24 with 3.6.0): on sm_80 in float32, order 4, ptxas
+gives up a register or two to fit one more block. Capped at 128 registers it spills nothing and
+takes 114; which is faster is not measured yet, and the aim is 0."""
 
 
 def combinations() -> list[tuple[str, str, int, int]]:
