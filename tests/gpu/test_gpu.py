@@ -26,7 +26,8 @@ CASES = [
     Case((61, 47, 131), 4, W3, nt=40),
     Case((61, 47, 131), 8, W3, nt=40, batched=True),
 ]
-BOUND = {torch.float64: 1e-13, torch.float32: 2e-4}
+BOUND = {torch.float64: 3e-14, torch.float32: 2e-5}
+"""Worst seen on an H200: 1.1e-14 (gradient of psi) and 6.1e-6 (gradient of v)."""
 
 
 def log(row: dict) -> None:
