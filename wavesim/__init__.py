@@ -1,15 +1,26 @@
 """Differentiable wave propagation for PyTorch with Triton kernels."""
 
 from .config import IGNORE, PML, History, Receivers, Resampling, Sources, State
-from .modules import Scalar
+from .media import (
+    absolute_permittivity,
+    bulk_modulus,
+    moduli,
+    relative_permittivity,
+    speeds,
+)
+from .modules import Acoustic, Elastic, Maxwell, MaxwellTM, Scalar
 from .report import Report, Result
-from .simulate import scalar, simulate
+from .simulate import acoustic, elastic, maxwell, maxwell_tm, scalar, simulate
 
 __version__ = "0.1.0"
 __all__ = [
     "IGNORE",
     "PML",
+    "Acoustic",
+    "Elastic",
     "History",
+    "Maxwell",
+    "MaxwellTM",
     "Receivers",
     "Report",
     "Resampling",
@@ -17,6 +28,15 @@ __all__ = [
     "Scalar",
     "Sources",
     "State",
+    "absolute_permittivity",
+    "acoustic",
+    "bulk_modulus",
+    "elastic",
+    "maxwell",
+    "maxwell_tm",
+    "moduli",
+    "relative_permittivity",
     "scalar",
     "simulate",
+    "speeds",
 ]

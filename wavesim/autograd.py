@@ -19,7 +19,8 @@ Tensors = tuple[Tensor, ...]
 def _split(plan: Plan, flat: tuple) -> list[tuple]:
     """Coefficients, amplitudes, fields, memory, source cells, receiver cells."""
     s = plan.system
-    sizes = [len(s.sources), len(s.fields), len(plan.memories), len(s.sources), len(s.receivers)]
+    entries, recorded = len(s.injections), len(s.recorded)
+    sizes = [entries, len(s.fields), len(plan.memories), entries, recorded]
     first = len(flat) - sum(sizes)
     out, at = [flat[:first]], first
     for size in sizes:
@@ -73,10 +74,10 @@ class Propagate(torch.autograd.Function):
         system, saved = plan.system, list(ctx.saved_tensors)
         kept = sum(s.histories for s in system.stages) if ctx.keep else 0
         values = [saved.pop() for _ in range(kept)][::-1]
-        receiver_cells = tuple(saved.pop() for _ in system.receivers)[::-1]
-        source_cells = tuple(saved.pop() for _ in system.sources)[::-1]
+        receiver_cells = tuple(saved.pop() for _ in system.recorded)[::-1]
+        source_cells = tuple(saved.pop() for _ in system.injections)[::-1]
         coefs = tuple(saved)
-        split = len(system.receivers), len(system.receivers) + len(system.fields)
+        split = len(system.recorded), len(system.recorded) + len(system.fields)
         groups = bars[: split[0]], bars[split[0] : split[1]], bars[split[1] :]
         with torch.no_grad(), on_device(coefs[0].device):
             layout = Layout.default(plan, adjoint=True)
@@ -88,7 +89,7 @@ class Propagate(torch.autograd.Function):
                     staged.append(values[at : at + stage.histories])
                     at += stage.histories
                 history = DeviceHistory(run.layout, coefs[0], staged)
-            out = stepping.adjoint(run, coefs, history, groups, (source_cells, receiver_cells))
+            out = stepping.adjoint(run, coefs, history, groups)
         found = [*out.coefs, *out.amplitudes, *out.fields, *out.memory]
         if torch.is_grad_enabled():  # create_graph: a further derivative would miss the run
             found = [None if g is None else FirstDerivative.apply(g, *coefs, *bars) for g in found]

@@ -20,9 +20,10 @@ from .config import (
     message,
     require,
 )
-from .equations import Equation
+from .equations import Equation, System
+from .media import replicate
 from .points import outside, raise_outside
-from .stencils import ORDERS
+from .stencils import ORDERS, STAGGERED
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +182,7 @@ def check_shapes(call: Call) -> Geometry:
     shots = _shots(call, ndim, first.shape[0] if batched else None)
     geometry = Geometry(
         model=tuple(first.shape[-ndim:]),
-        widths=call.boundary.widths(ndim),
+        widths=call.boundary.faces("width", ndim),
         spacing=spacing,
         shots=shots,
         nt=_time_samples(call),
@@ -191,16 +192,50 @@ def check_shapes(call: Call) -> Geometry:
     )
     if system.collocated:
         remedy = f"The boundary of {call.equation.name} has no stretching."
-        require(call.boundary.kappa_max == 1, "PML.kappa_max", call.boundary.kappa_max, "1", remedy)
+        kappa = call.boundary.faces("kappa_max", ndim, 1.0)
+        plain = all(k == 1 for face in kappa for k in face)
+        require(plain, "PML.kappa_max", call.boundary.kappa_max, "1", remedy)
     if not call.validate:
         remedy = "validate=False reads nothing back from the device, so it must be given."
         require(call.max_velocity is not None, "max_velocity", None, "a speed in m/s", remedy)
-        given = call.boundary.frequency is not None or not any(map(any, geometry.widths))
+        given = call.boundary.frequency is not None or not needs_frequency(call, geometry)
         require(given, "PML.frequency", None, "a frequency in Hz", remedy)
     if call.max_velocity is not None:
         ok = math.isfinite(call.max_velocity) and call.max_velocity > 0
         require(ok, "max_velocity", call.max_velocity, "a positive speed in m/s")
     return geometry
+
+
+def needs_frequency(call: Call, geometry: Geometry) -> bool:
+    """Whether alpha depends on it: there are layers, and neither call nor equation gives alpha."""
+    given = call.boundary.alpha_max is not None or call.equation.layer.alpha_max is not None
+    return any(map(any, geometry.widths)) and not given
+
+
+def _extents(call: Call, geometry: Geometry) -> dict[str, tuple[int, ...]]:
+    """By location argument, the number of cells per axis that its channel may lie in."""
+    system: System = call.equation.build(len(geometry.model))
+    fields = {f"sources[{k!r}]": tuple(i.field for i in c) for k, c in system.sources.items()}
+    fields |= {f"receivers[{k!r}]": tuple(f for f, _ in c) for k, c in system.receivers.items()}
+    return {
+        name: tuple(
+            n - h
+            for n, h in zip(
+                geometry.model, system.offset(fields[name.removesuffix(".locations")]), strict=True
+            )
+        )
+        for name in _locations(call)
+    }
+
+
+def _speed(call: Call, geometry: Geometry) -> Tensor:
+    """The speed that bounds the time step, a tensor without axes."""
+    reach, ndim = call.order // 2, len(geometry.model)
+    parameters = {k: v.detach() for k, v in call.parameters.items()}
+    if not call.equation.build(ndim).collocated:
+        parameters = {k: replicate(v, ((reach, reach),) * ndim) for k, v in parameters.items()}
+    weights = tuple(abs(c) for c in STAGGERED[call.order])
+    return call.equation.speed(parameters, geometry.spacing, weights)
 
 
 def _spectrum(call: Call) -> Tensor | None:
@@ -217,29 +252,36 @@ def check_values(call: Call, geometry: Geometry) -> Facts:
         return Facts(call.max_velocity, call.boundary.frequency)
     parameters = {k: v.detach() for k, v in call.parameters.items()}
     tensors, locations = _tensors(call), _locations(call)
-    extent = torch.tensor(geometry.model, device=geometry.device)
-    speed = call.equation.speed(parameters)
-    items = [speed.max(), speed.min()]
+    extents = _extents(call, geometry)
+    items = [_speed(call, geometry)]
     items += [v.min() for v in parameters.values()]
     items += [t.detach().isfinite().all() for t in tensors.values()]
-    items += [outside(loc, extent).any() for loc in locations.values()]
-    spectrum = _spectrum(call) if call.boundary.frequency is None else None
+    for name, loc in locations.items():
+        items.append(outside(loc, torch.tensor(extents[name], device=geometry.device)).any())
+    wanted = call.boundary.frequency is None and needs_frequency(call, geometry)
+    spectrum = _spectrum(call) if wanted else None
     if spectrum is not None:
         items += [spectrum.argmax(), spectrum.max()]
     values = iter(torch.stack([i.double() for i in items]).tolist())
-    fastest, _ = next(values), next(values)
+    fastest = next(values)
     minima = {name: next(values) for name in parameters}
     finite = {name: next(values) for name in tensors}
     for name in tensors:
         require(bool(finite[name]), name, "values that are not finite", "finite numbers everywhere")
     for p in call.equation.parameters:
+        got = f"a smallest value of {minima[p.name]}"
         if p.above is not None:
             expected = f"values above {p.above} {p.unit} everywhere"
-            got = f"a smallest value of {minima[p.name]}"
             require(minima[p.name] > p.above, p.name, got, expected)
+        if p.at_least is not None:
+            expected = f"values of at least {p.at_least} {p.unit} everywhere"
+            require(minima[p.name] >= p.at_least, p.name, got, expected)
     for name, loc in locations.items():
         if next(values):
-            raise_outside(name, loc, geometry.model)
+            raise_outside(name, loc, extents[name])
+    got, names = f"{fastest} as the largest speed", [p.name for p in call.equation.parameters]
+    remedy = "Check their units and where they are zero together."
+    require(math.isfinite(fastest), ", ".join(names), got, "a finite speed", remedy)
     if call.max_velocity is not None:
         expected = f"at least the model's largest speed, {fastest}"
         enough = call.max_velocity >= fastest * (1 - 1e-6)

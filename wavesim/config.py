@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -88,58 +89,77 @@ class Receivers:
 
 
 Width = int | Sequence[int | Sequence[int]]
+Face = float | None | Sequence[float | Sequence[float]]
+"""A value for every face: one number, one per axis, or a (low, high) pair per axis."""
 
 
 @dataclass(frozen=True)
 class PML:
     """Convolutional perfectly matched layers around the model.
 
-    width: cells, one number, one per axis, or a (low, high) pair per axis in the order [z, y, x].
-        0 leaves a face to the zeros outside: it reflects.
+    Every setting but the frequency is one number, one per axis, or a (low, high) pair per axis in
+    the order [z, y, x]; None takes the equation's default (`wavesim.equations.Layer`).
+
+    width: cells. 0 leaves a face to the zeros outside: it reflects.
     frequency: the dominant frequency that alpha is tuned for, Hz; by default the peak of the
         sources' spectrum.
     reflection: theoretical reflection coefficient at normal incidence, in (0, 1).
     power: exponent of the damping profile.
     kappa_max: largest coordinate stretching; 1 means none, and the scalar equation takes only 1.
+    alpha_max: frequency shift at the model's edge, 1/s; by default ``pi frequency``, or of
+        Maxwell's equations a constant.
 
-    Komatitsch and Martin (2007), Geophysics 72; Pasalic and McGarry (2010), SEG Expanded Abstracts.
+    Komatitsch and Martin (2007), Geophysics 72; Pasalic and McGarry (2010), SEG Expanded Abstracts;
+    Gedney (1996), IEEE Trans. Antennas Propag. 44.
     """
 
     width: Width = 20
     frequency: float | None = None
-    reflection: float = 1e-3
-    power: float = 2.0
-    kappa_max: float = 1.0
+    reflection: Face = None
+    power: Face = None
+    kappa_max: Face = None
+    alpha_max: Face = None
 
     def __post_init__(self) -> None:
         if self.frequency is not None:
             ok = math.isfinite(self.frequency) and self.frequency >= 0
             require(ok, "PML.frequency", self.frequency, "a number of Hz, at least 0, or None")
-        require(0 < self.reflection < 1, "PML.reflection", self.reflection, "a number in (0, 1)")
-        require(self.power > 0, "PML.power", self.power, "a positive number")
-        require(self.kappa_max >= 1, "PML.kappa_max", self.kappa_max, "a number of at least 1")
-        for number in self._flat():
+        for name, holds, expected in (
+            ("reflection", lambda r: 0 < r < 1, "numbers in (0, 1)"),
+            ("power", lambda n: n > 0, "positive numbers"),
+            ("kappa_max", lambda k: k >= 1, "numbers of at least 1"),
+            ("alpha_max", lambda a: a >= 0, "numbers of at least 0"),
+        ):
+            value = getattr(self, name)
+            numbers = [] if value is None else _flat(value)
+            ok = all(isinstance(n, (int, float)) and math.isfinite(n) for n in numbers)
+            require(ok and all(map(holds, numbers)), f"PML.{name}", value, expected)
+        for number in _flat(self.width):
             whole = isinstance(number, int) and not isinstance(number, bool) and number >= 0
             require(whole, "PML.width", self.width, "whole numbers of cells, at least 0")
 
-    def _flat(self) -> list:
-        if isinstance(self.width, (int, float)):
-            return [self.width]
-        return [n for w in self.width for n in (w if isinstance(w, Sequence) else [w])]
+    def faces(self, name: str, ndim: int, default: Any = None) -> tuple[tuple[Any, Any], ...]:
+        """(low, high) of each axis of a setting.
 
-    def widths(self, ndim: int) -> tuple[tuple[int, int], ...]:
-        """(low, high) of each axis.
-
-        >>> PML(width=[4, (0, 7)]).widths(2)
+        >>> PML(width=[4, (0, 7)]).faces("width", 2)
         ((4, 4), (0, 7))
         """
-        if isinstance(self.width, int):
-            return ((self.width, self.width),) * ndim
+        value = getattr(self, name)
+        if value is None or isinstance(value, (int, float)):
+            one = default if value is None else value
+            return ((one, one),) * ndim
         expected = f"one number, or {ndim} numbers or (low, high) pairs, one per axis"
-        require(len(self.width) == ndim, "PML.width", self.width, expected)
-        pairs = [(w, w) if isinstance(w, int) else tuple(w) for w in self.width]
-        require(all(len(p) == 2 for p in pairs), "PML.width", self.width, expected)
+        require(len(value) == ndim, f"PML.{name}", value, expected)
+        pairs = [tuple(v) if isinstance(v, Sequence) else (v, v) for v in value]
+        require(all(len(p) == 2 for p in pairs), f"PML.{name}", value, expected)
         return tuple((p[0], p[1]) for p in pairs)
+
+
+def _flat(value: Any) -> list:
+    """The numbers of a setting that may differ by face."""
+    if not isinstance(value, Sequence):
+        return [value]
+    return [n for part in value for n in _flat(part)]
 
 
 @dataclass(frozen=True)

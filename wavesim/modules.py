@@ -2,22 +2,47 @@
 
 from __future__ import annotations
 
-import inspect
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from .config import message
 from .report import Result
-from .simulate import scalar
+from .simulate import Options, acoustic, elastic, maxwell, maxwell_tm, scalar
 
 
-class Scalar(torch.nn.Module):
-    """`wavesim.scalar` as a module that owns its model.
+class _Propagator(torch.nn.Module):
+    """An equation as a module that owns its model.
 
-    v: wave speed, m/s; kept as the parameter ``v``, trained unless ``requires_grad`` is False.
-    settings: keyword arguments of `wavesim.scalar` for every call, kept in ``settings`` (a dict,
-        read at each call) and overridden by those given to ``forward``.
+    The parameters are kept under their names, trained unless ``requires_grad`` is False, and share
+    their storage with the tensors given. settings: keyword arguments for every call, kept in
+    ``settings`` (a dict, read at each call) and overridden by those given to ``forward``.
+    """
+
+    function: ClassVar[Callable[..., Result]]
+    own_settings: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, model: dict[str, Tensor], requires_grad: bool, settings: dict) -> None:
+        super().__init__()
+        self.names = tuple(model)
+        for name, value in model.items():
+            setattr(self, name, torch.nn.Parameter(value, requires_grad=requires_grad))
+        allowed = sorted((*Options.__annotations__, *self.own_settings))
+        unknown = sorted(set(settings) - set(allowed))
+        if unknown:
+            raise TypeError(message("settings", unknown, f"some of {allowed}"))
+        self.settings = settings
+
+    def forward(self, **settings: Any) -> Result:
+        """Run with the module's settings and these: sources, receivers, initial, ..."""
+        model = (getattr(self, name) for name in self.names)
+        return type(self).function(*model, **{**self.settings, **settings})
+
+
+class Scalar(_Propagator):
+    """`wavesim.scalar` as a module that owns ``v``, m/s.
 
     >>> from wavesim import PML
     >>> layer = Scalar(torch.full((20, 20), 1500.0), spacing=[5.0, 5.0], dt=5e-4, nt=8)
@@ -25,16 +50,59 @@ class Scalar(torch.nn.Module):
     8
     """
 
+    function = staticmethod(scalar)
+
     def __init__(self, v: Tensor, *, requires_grad: bool = True, **settings: Any) -> None:
-        super().__init__()
-        self.v = torch.nn.Parameter(v, requires_grad=requires_grad)
-        self._check(settings)
-        self.settings = settings
+        super().__init__({"v": v}, requires_grad, settings)
 
-    @staticmethod
-    def _check(settings: dict[str, Any]) -> None:
-        inspect.signature(scalar).bind_partial(None, **settings)
 
-    def forward(self, **settings: Any) -> Result:
-        """Run with the module's settings and these: sources, receivers, initial, ..."""
-        return scalar(self.v, **{**self.settings, **settings})
+class Acoustic(_Propagator):
+    """`wavesim.acoustic` as a module that owns ``v``, m/s, and ``rho``, kg/m^3."""
+
+    function = staticmethod(acoustic)
+
+    def __init__(
+        self, v: Tensor, rho: Tensor, *, requires_grad: bool = True, **settings: Any
+    ) -> None:
+        super().__init__({"v": v, "rho": rho}, requires_grad, settings)
+
+
+class Elastic(_Propagator):
+    """`wavesim.elastic` as a module that owns ``lamb`` and ``mu``, Pa, and ``buoyancy``, m^3/kg."""
+
+    function = staticmethod(elastic)
+
+    def __init__(
+        self,
+        lamb: Tensor,
+        mu: Tensor,
+        buoyancy: Tensor,
+        *,
+        requires_grad: bool = True,
+        **settings: Any,
+    ) -> None:
+        super().__init__({"lamb": lamb, "mu": mu, "buoyancy": buoyancy}, requires_grad, settings)
+
+
+class MaxwellTM(_Propagator):
+    """`wavesim.maxwell_tm` as a module that owns ``epsilon``, ``sigma`` and ``mu``."""
+
+    function = staticmethod(maxwell_tm)
+    own_settings = ("averaging",)
+
+    def __init__(
+        self,
+        epsilon: Tensor,
+        sigma: Tensor,
+        mu: Tensor,
+        *,
+        requires_grad: bool = True,
+        **settings: Any,
+    ) -> None:
+        super().__init__({"epsilon": epsilon, "sigma": sigma, "mu": mu}, requires_grad, settings)
+
+
+class Maxwell(MaxwellTM):
+    """`wavesim.maxwell` as a module that owns ``epsilon``, ``sigma`` and ``mu``."""
+
+    function = staticmethod(maxwell)

@@ -30,7 +30,7 @@ class Plan:
     shots: int
     shared_model: bool
     dtype: str
-    damping: Damping
+    damping: tuple[tuple[Damping, Damping], ...]
 
     @property
     def ndim(self) -> int:
@@ -55,7 +55,7 @@ class Plan:
 
     def axis(self, a: int) -> Axis:
         low, high = self.widths[a]
-        return Axis(self.box[a], self.spacing[a], low, high, self.dt)
+        return Axis(self.box[a], self.spacing[a], low, high, self.dt, self.damping[a])
 
     def has_layer(self, a: int) -> bool:
         return any(self.widths[a])
@@ -91,5 +91,5 @@ class Plan:
 def profiles(plan: Plan, axis: int, side: int) -> np.ndarray:
     """[3, cells] rows of a derivative's boundary profile in float64, see `wavesim.cpml`."""
     if side == 0:
-        return collocated_profile(plan.axis(axis), plan.damping, plan.order)
-    return staggered_profile(plan.axis(axis), plan.damping, half=int(side > 0))
+        return collocated_profile(plan.axis(axis), plan.order)
+    return staggered_profile(plan.axis(axis), half=int(side > 0))

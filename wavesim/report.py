@@ -15,9 +15,10 @@ class Report:
     """How a call was computed.
 
     backend and reason; internal_dt, s, and step_ratio; courant number reached; padded_shape, the
-    model and its layers; boundary_frequency, Hz, and boundary_velocity, m/s, that the layers are
-    tuned for; kernel_launches of the forward run; field_bytes and history_bytes on the device
-    (history 0 when no gradient of the model was asked for, or when it is recomputed).
+    model and its layers; boundary_frequency, Hz (None: not known), and boundary_velocity, m/s,
+    that the layers are tuned for; kernel_launches of the forward run; field_bytes and
+    history_bytes on the device (history 0 when no gradient of the model was asked for, or when it
+    is recomputed).
     """
 
     backend: str
@@ -26,7 +27,7 @@ class Report:
     step_ratio: int
     courant: float
     padded_shape: tuple[int, ...]
-    boundary_frequency: float
+    boundary_frequency: float | None
     boundary_velocity: float
     kernel_launches: int
     field_bytes: int
@@ -39,8 +40,13 @@ class Report:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """Records [shot, receiver, time] (by channel if asked by channel), final state, and report."""
+    """Records, final state, and report.
+
+    receivers: [shot, receiver, time], by channel if asked by channel. offsets: by channel, how far
+    above its cell the recorded field lies, in cells per axis: 0.5 is half a cell.
+    """
 
     receivers: Tensor | Mapping[str, Tensor] | None
     state: State
     report: Report
+    offsets: Mapping[str, tuple[float, ...]]

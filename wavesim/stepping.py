@@ -29,6 +29,8 @@ class Run:
     coefs: Tensors
     source_points: list[PointList | None]
     receiver_points: list[PointList | None]
+    source_cells: Tensors
+    receiver_cells: Tensors
 
     @staticmethod
     def start(
@@ -44,6 +46,8 @@ class Run:
             coefs=tuple(buffers.aligned(layout, c) for c in coefs),
             source_points=[listed(c) for c in source_cells],
             receiver_points=[listed(c) for c in receiver_cells],
+            source_cells=source_cells,
+            receiver_cells=receiver_cells,
         )
 
     def memories(self, values: Sequence[Tensor]) -> list[Memory]:
@@ -80,16 +84,14 @@ def forward(
     memories = run.memories(memory)
     recording = [
         Points(slot, places, live[0].new_zeros(plan.steps, len(places.order)))
-        for slot, places in zip(system.receivers.values(), run.receiver_points, strict=True)
+        for slot, places in zip(system.recorded, run.receiver_points, strict=True)
         if places is not None
     ]
     injecting: list[list[Points]] = [[] for _ in system.stages]
-    for channel, places, values in zip(
-        system.sources.values(), run.source_points, amplitudes, strict=True
-    ):
+    for entry, places, values in zip(system.injections, run.source_points, amplitudes, strict=True):
         if places is not None:
-            slot = system.rotation[channel.field]
-            injecting[channel.stage].append(Points(slot, places, places.sort(values)))
+            slot = system.rotation[entry.field]
+            injecting[entry.stage].append(Points(slot, places, places.sort(values)))
     for step in range(plan.steps):
         for index in range(len(system.stages)):
             kept = history.slot(index, step) if history is not None else ((), step)
@@ -97,15 +99,19 @@ def forward(
             launcher.forward(index, live, memories, kept, step, first, injecting[index])
             _swap(memories, plan, index)
         live = _rotate(live, system.rotation)
-    filled = iter(recording)
-    records = tuple(
-        fields[0].new_zeros(plan.shots, 0, plan.steps)
-        if places is None
-        else places.unsort(next(filled).data, plan.shots)
-        for places in run.receiver_points
-    )
     out = tuple(buffers.plain(layout, f) for f in live)
-    return records, out, tuple(m.plain() for m in memories), launcher.count
+    filled, records = iter(recording), []
+    for places, cells in zip(run.receiver_points, run.receiver_cells, strict=True):
+        if places is None:
+            records.append(fields[0].new_zeros(plan.shots, 0, plan.steps))
+            continue
+        points = next(filled)
+        values = places.unsort(points.data, plan.shots)
+        if system.record_after:  # the field before step n + 1 is the one after step n
+            last = take(out[points.slot], cells)[..., None]
+            values = torch.cat([values[..., 1:], last], -1)
+        records.append(values)
+    return tuple(records), out, tuple(m.plain() for m in memories), launcher.count
 
 
 def _late(plan: Plan, slot: int) -> tuple[int, int]:
@@ -165,7 +171,6 @@ def adjoint(
     coefs: Tensors,
     history: DeviceHistory | None,
     bars: tuple[Tensors, Tensors, Tensors],
-    cells: tuple[Tensors, Tensors],
 ) -> Cotangents:
     """All steps backward, from the cotangents of (records, fields, memory)."""
     layout, plan = run.layout, run.layout.plan
@@ -182,11 +187,16 @@ def adjoint(
     recording: list[list[Points]] = [[] for _ in system.stages]
     left = []
     for field, places, where, values in zip(
-        system.receivers.values(), run.receiver_points, cells[1], record_bars, strict=True
+        system.recorded, run.receiver_points, run.receiver_cells, record_bars, strict=True
     ):
         if places is None:
             continue
         values = values * take(scales[field], where)[..., None]
+        if system.record_after:
+            buffers.field_view(layout, live[field]).copy_(
+                add(buffers.plain(layout, live[field]), where, values[..., -1])
+            )
+            values = torch.cat([torch.zeros_like(values[..., :1]), values[..., :-1]], -1)
         index, shift = _late(plan, field)
         rows = places.sort(values)
         if shift:
@@ -195,11 +205,11 @@ def adjoint(
         slot = _written(plan, index)[field]
         injecting[index].append(Points(slot, places, rows, shift))
     recorded = []
-    for channel, places in zip(system.sources.values(), run.source_points, strict=True):
+    for entry, places in zip(system.injections, run.source_points, strict=True):
         if places is not None:
             rows = live[0].new_zeros(plan.steps, len(places.order))
-            recorded.append(Points(channel.field, places, rows))
-            recording[channel.stage].append(recorded[-1])
+            recorded.append(Points(entry.field, places, rows))
+            recording[entry.stage].append(recorded[-1])
 
     for step in reversed(range(plan.steps)):
         for index in reversed(range(len(system.stages))):
@@ -217,14 +227,14 @@ def adjoint(
         fields[field] = add(fields[field], where, values)
     amplitudes = []
     filled = iter(recorded)
-    for channel, places, where in zip(
-        system.sources.values(), run.source_points, cells[0], strict=True
+    for entry, places, where in zip(
+        system.injections, run.source_points, run.source_cells, strict=True
     ):
         if places is None:
             amplitudes.append(fields[0].new_zeros(plan.shots, 0, plan.steps))
             continue
         values = places.unsort(next(filled).data, plan.shots)
-        scale = take(scales[channel.field], where)
+        scale = take(scales[entry.field], where)
         amplitudes.append(values / torch.where(where < 0, 1, scale)[..., None])
     return Cotangents(
         coefs=_coefficient_gradients(layout, grads, scales, coefs),

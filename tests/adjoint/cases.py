@@ -21,13 +21,28 @@ SPACING = (5.0, 6.5, 5.5)
 
 @dataclass(frozen=True)
 class Medium:
-    """Lowest and highest value of each parameter, and a speed that stays above the model's."""
+    """Lowest and highest value of each parameter, a speed that stays above the model's bound, and
+    the length that `SPACING` is in, m."""
 
     ranges: Mapping[str, tuple[float, float]]
     max_velocity: float
+    unit: float = 1.0
 
 
-MEDIA = {"scalar": Medium({"v": (1000.0, 2500.0)}, max_velocity=2800.0)}
+ELECTRIC = Medium(
+    {"epsilon": (400.0, 1800.0), "sigma": (1.0, 20.0), "mu": (0.004, 0.01)},
+    max_velocity=2.4e8,
+    unit=4e-3,
+)
+MEDIA = {  # of impedances near 1, so that no field drowns another in rounding errors
+    "scalar": Medium({"v": (1000.0, 2500.0)}, max_velocity=2800.0),
+    "acoustic": Medium({"v": (1000.0, 2500.0), "rho": (1e-3, 2.5e-3)}, max_velocity=4200.0),
+    "elastic": Medium(
+        {"lamb": (2e3, 9e3), "mu": (1e3, 4e3), "buoyancy": (400.0, 1000.0)}, max_velocity=4800.0
+    ),
+    "maxwell_tm": ELECTRIC,
+    "maxwell": ELECTRIC,
+}
 
 Widths = tuple[tuple[int, int], ...]
 BOXES: dict[int, tuple[tuple[int, ...], Widths]] = {
@@ -131,6 +146,27 @@ class Experiment:
         return {k: z if g is None else g for k, g, z in zip(leaves, found, zeros, strict=True)}
 
 
+def without_last(value: Tensor, half: tuple[int, ...]) -> Tensor:
+    """A field or memory [shot, box] without the last index of its half-cell axes."""
+    for dim, offset in enumerate(half, 1):
+        value = value.narrow(dim, 0, value.shape[dim] - offset)
+    return value
+
+
+def live_part(e: Experiment, ndim: int, name: str, value: Tensor) -> Tensor:
+    """What of an input can matter: N nodes have N - 1 half cells."""
+    system = REGISTRY[e.equation].build(ndim)
+    kind, _, rest = name.partition(" ")
+    if kind == "field":
+        return without_last(value, system.half[system.fields.index(rest)])
+    if kind == "memory" and not system.collocated:
+        targets = [s.targets[d.group] for s in system.stages for d in s.derivatives]
+        axes = [d.axis for d in system.derivatives]
+        half, axis = system.half[targets[int(rest)]], axes[int(rest)]
+        return without_last(value, tuple(h * (a != axis) for a, h in enumerate(half)))
+    return value
+
+
 def dot(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> Tensor:
     return torch.stack([(a[k] * b[k]).sum() for k in b]).sum()
 
@@ -149,16 +185,22 @@ def make(
     """Two shots on a random model of contrast > 2 that ends on its edges, all inputs random."""
     model, widths = box or BOXES[ndim]
     medium, device, rng = MEDIA[equation], DEVICE[backend], torch.Generator().manual_seed(order)
-    spacing = SPACING[:ndim]
+    spacing = tuple(h * medium.unit for h in SPACING[:ndim])
     parameters = {}
     for name, (low, high) in medium.ranges.items():
         value = uniform((2, *model) if per_shot else model, low, high, rng)
         value.view(-1)[0], value.view(-1)[-1] = high, low
         parameters[name] = value.to(device)
     system = REGISTRY[equation].build(ndim)
-    half = system.half
-    sources = {k: source_cells(model, half[c.field]) for k, c in system.sources.items()}
-    receivers = {k: receiver_cells(model, half[f]) for k, f in system.receivers.items()}
+    sources, receivers = {}, {}
+    for name, entries in system.sources.items():
+        half = system.offset(tuple(e.field for e in entries))
+        if all(n > h for n, h in zip(model, half, strict=True)):
+            sources[name] = source_cells(model, half)
+    for name, terms in system.receivers.items():
+        half = system.offset(tuple(f for f, _ in terms))
+        if all(n > h for n, h in zip(model, half, strict=True)):
+            receivers[name] = receiver_cells(model, half)
     options = {
         "spacing": spacing,
         "dt": (ratio - 0.2) * largest_stable_dt(medium.max_velocity, spacing),

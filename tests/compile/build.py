@@ -24,7 +24,7 @@ from wavesim.layout import Layout
 from wavesim.plan import Plan
 from wavesim.triton_kernels.adjoint import stage_adjoint_kernel
 from wavesim.triton_kernels.forward import stage_forward_kernel
-from wavesim.triton_kernels.launch import columns, jitted, slots, stencil
+from wavesim.triton_kernels.launch import REGISTER_LIMITS, columns, jitted, slots, stencil
 
 TARGETS = {
     "sm_80": GPUTarget("cuda", 80, 32),
@@ -46,7 +46,7 @@ def plan_of(equation: str, dtype: str, order: int, ndim: int) -> Plan:
         shots=2,
         shared_model=True,
         dtype=dtype,
-        damping=Damping(2000.0, 25.0),
+        damping=((Damping(2000.0, alpha_max=80.0),) * 2,) * ndim,
     )
 
 
@@ -94,6 +94,7 @@ def sources(plan: Plan):
             "BLOCKS": blocks,
         }
         grads = {"grads": (real,) * len(stage.coefficients)}
+        grads["coefs"] = (real,) * (len(stage.coefficients) + len(stage.adjoint_reads))
         yield f"adjoint{index}", source(stage_adjoint_kernel, common | points | grads, adjoint)
 
 
@@ -113,31 +114,35 @@ def source(kernel, signature: dict, constants: dict) -> ASTSource:
     return ASTSource(fn=kernel, signature=full, constexprs=values, attrs=aligned)
 
 
-def registers(ptx: str) -> dict[str, int]:
+def ptxas(ptx: str, limit: int | None) -> dict[str, int]:
     """Registers and spilled bytes that ptxas reports, told what Triton tells it."""
     arch = re.search(r"\.target (\w+)", ptx).group(1)
-    ptxas = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
+    if limit is not None:
+        ptx = re.sub(r"(\.reqntid \d+)", rf"\1\n.maxnreg {limit}", ptx)
+    program = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.ptx"
         path.write_text(ptx)
-        command = [
-            str(ptxas),
-            "-v",
-            "-lineinfo",
-            "--fmad=false",
-            f"-arch={arch}",
-            str(path),
-            "-o",
-            "/dev/null",
-        ]
+        options = ["-v", "-lineinfo", "--fmad=false", f"-arch={arch}", "-o", "/dev/null"]
+        command = [str(program), *options, str(path)]
         text = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     used = int(re.search(r"Used (\d+) registers", text).group(1))
     spills = sum(int(n) for n in re.findall(r"(\d+) bytes spill", text))
     return {"registers": used, "spilled_bytes": spills}
 
 
-def main(target: str, dtype: str, order: str, ndim: str) -> None:
-    for equation in REGISTRY:
+def registers(ptx: str) -> dict[str, int | None]:
+    """What is launched: the first of the launcher's register limits that spills nothing."""
+    found: dict[str, int | None] = {}
+    for limit in REGISTER_LIMITS:
+        found = {"limit": limit, **ptxas(ptx, limit)}
+        if found["spilled_bytes"] == 0:
+            break
+    return found
+
+
+def main(target: str, dtype: str, order: str, ndim: str, *equations: str) -> None:
+    for equation in equations or REGISTRY:
         if int(ndim) not in REGISTRY[equation].dimensions:
             continue
         plan = plan_of(equation, dtype, int(order), int(ndim))

@@ -253,7 +253,7 @@ def test_layers_of_any_width_run_stably(width, order):
     (gradient,) = torch.autograd.grad(out.receivers.square().sum(), v)
     assert 0 < out.receivers.abs().max() < 1e3
     assert gradient.isfinite().all() and gradient.abs().max() > 0
-    (low_y, high_y), (low_x, high_x) = PML(width=width).widths(2)
+    (low_y, high_y), (low_x, high_x) = PML(width=width).faces("width", 2)
     assert out.report.padded_shape == (9 + low_y + high_y, 11 + low_x + high_x)
 
 

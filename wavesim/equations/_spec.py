@@ -15,11 +15,12 @@ Pointwise = Callable[..., tuple]
 
 @dataclass(frozen=True)
 class Parameter:
-    """A model parameter: its name, unit, and the open lower bound its values must exceed."""
+    """A model parameter: its name, unit, and the bound its values must exceed or not fall below."""
 
     name: str
     unit: str
-    above: float | None = 0.0
+    above: float | None = None
+    at_least: float | None = None
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,10 @@ class Stage:
     ``div`` being the transposed derivatives; ``pull_coefficients(bar, history)`` what a step adds
     to the gradient of each coefficient. ``bars`` and ``adjoint_targets`` are the adjoint slots that
     are read at neighbours and overwritten, the latter in the order of the distinct sources.
+    ``push_coefficients(d coef, history)`` is what a change of the coefficients adds to the targets,
+    the partner of ``pull_coefficients``. ``adjoint_reads`` are coefficients of other stages that
+    ``pull_fields`` gets after this stage's own: the factor of an old target (a lossy field) is
+    applied where its adjoint is overwritten, not where neighbours still read it.
     """
 
     derivatives: tuple[Derivative, ...]
@@ -62,6 +67,8 @@ class Stage:
     pull_derivatives: Pointwise
     pull_fields: Pointwise
     pull_coefficients: Pointwise
+    push_coefficients: Pointwise
+    adjoint_reads: tuple[int, ...] = ()
 
     @property
     def sources(self) -> tuple[int, ...]:
@@ -70,13 +77,37 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class SourceChannel:
-    """Amplitudes enter ``field`` after ``stage`` as ``factor * coefficient[cell] * amplitude``."""
+class Injection:
+    """Amplitudes enter ``field`` after ``stage`` as ``factor * coefficient[cell] * amplitude``.
+
+    Without a coefficient the time step takes its place; ``per_volume`` divides by a cell's volume.
+    """
 
     field: int
     stage: int
-    factor: float
-    coefficient: int
+    factor: float = 1.0
+    coefficient: int | None = None
+    per_volume: bool = False
+
+
+@dataclass(frozen=True)
+class Layer:
+    """An equation's absorbing layers where the user leaves `wavesim.PML` open.
+
+    Damping rises to ``sigma = -(power + 1) v ln(reflection) / (2 width h)``, or without a
+    reflection to ``(power + 1) / (150 pi epsilon_0 h)``, the optimum of Gedney (1996); alpha falls
+    from ``alpha_max`` (None: ``pi frequency``) to ``alpha_min``, all 1/s. ``guard``
+    and ``floor`` are TIDE's: what it adds to the denominator of a, and the damping up to which it
+    does nothing.
+    """
+
+    power: float = 2.0
+    reflection: float | None = 1e-3
+    kappa_max: float = 1.0
+    alpha_max: float | None = None
+    alpha_min: float = 0.0
+    guard: float = 0.0
+    floor: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -86,6 +117,8 @@ class System:
     ``rotation[i]`` is the slot whose buffer becomes slot i after a step. ``half[i]`` gives the
     half-cell offset of field i per axis. ``adjoint_scale[i] = (factor, coefficient | None)``: the
     adjoint of field i is kept multiplied by it, so that the adjoint step can be the forward one.
+    A source channel enters one or more fields; a receiver channel is a weighted sum of fields,
+    recorded before a step, or after it with its sources (``record_after``).
     """
 
     fields: tuple[str, ...]
@@ -93,8 +126,23 @@ class System:
     stages: tuple[Stage, ...]
     rotation: tuple[int, ...]
     adjoint_scale: tuple[tuple[float, int | None], ...]
-    sources: Mapping[str, SourceChannel] = field(hash=False)
-    receivers: Mapping[str, int] = field(hash=False)
+    sources: Mapping[str, tuple[Injection, ...]] = field(hash=False)
+    receivers: Mapping[str, tuple[tuple[int, float], ...]] = field(hash=False)
+    record_after: bool = False
+
+    @property
+    def injections(self) -> tuple[Injection, ...]:
+        """Of all source channels, in their order."""
+        return tuple(i for channel in self.sources.values() for i in channel)
+
+    @property
+    def recorded(self) -> tuple[int, ...]:
+        """The field of every term of every receiver channel, in their order."""
+        return tuple(f for channel in self.receivers.values() for f, _ in channel)
+
+    def offset(self, fields: tuple[int, ...]) -> tuple[int, ...]:
+        """Half cells by which a channel of these fields lies above its cell, per axis."""
+        return tuple(max(self.half[f][a] for f in fields) for a in range(len(self.half[0])))
 
     @property
     def collocated(self) -> bool:
@@ -112,9 +160,11 @@ class Equation:
     """A registered equation.
 
     ``build(ndim)`` gives its system; ``coefficients(parameters, dt, ndim)`` turns edge-replicated
-    parameters into the arrays the stages multiply with, in differentiable PyTorch;
-    ``speed(parameters)`` the wave speed that bounds the time step. ``default_channel`` is the one
-    meant when sources or receivers come without a mapping.
+    parameters [1 or shot, box] into the arrays the stages multiply with, in differentiable PyTorch;
+    ``speed(parameters, spacing, weights)``, weights being ``|c_k|`` of the staggered derivative and
+    the parameters continued by the stencil's reach, gives the wave speed that bounds the time step,
+    m/s, a tensor without axes: that of the homogeneous medium with the same bound.
+    ``default_channel`` is the one meant when sources or receivers come without a mapping.
     """
 
     name: str
@@ -123,4 +173,5 @@ class Equation:
     build: Callable[[int], System] = field(repr=False)
     coefficients: Callable = field(repr=False)
     speed: Callable = field(repr=False)
-    default_channel: str = "u"
+    default_channel: str
+    layer: Layer = Layer()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from ._spec import Derivative, Equation, Parameter, SourceChannel, Stage, System
+from ._spec import Derivative, Equation, Injection, Parameter, Stage, System
 
 
 def update(old, read, g, coef):
@@ -34,6 +34,10 @@ def pull_coefficients(bar, hist):
     return (bar[0] * hist[0],)
 
 
+def push_coefficients(dcoef, hist):
+    return (dcoef[0] * hist[0],)
+
+
 @cache
 def build(ndim: int) -> System:
     stage = Stage(
@@ -50,6 +54,7 @@ def build(ndim: int) -> System:
         pull_derivatives=pull_derivatives,
         pull_fields=pull_fields,
         pull_coefficients=pull_coefficients,
+        push_coefficients=push_coefficients,
     )
     return System(
         fields=("u", "um1"),
@@ -57,8 +62,8 @@ def build(ndim: int) -> System:
         stages=(stage,),
         rotation=(1, 0),
         adjoint_scale=((1.0, 0), (-1.0, 0)),
-        sources={"u": SourceChannel(field=0, stage=0, factor=-1.0, coefficient=0)},
-        receivers={"u": 0},
+        sources={"u": (Injection(field=0, stage=0, factor=-1.0, coefficient=0),)},
+        receivers={"u": ((0, 1.0),)},
     )
 
 
@@ -66,15 +71,16 @@ def coefficients(parameters, dt: float, ndim: int):
     return ((parameters["v"] * dt).square(),)
 
 
-def speed(parameters):
-    return parameters["v"]
+def speed(parameters, spacing, weights):
+    return parameters["v"].max()
 
 
 EQUATION = Equation(
     name="scalar",
-    parameters=(Parameter("v", "m/s"),),
+    parameters=(Parameter("v", "m/s", above=0.0),),
     dimensions=(1, 2, 3),
     build=build,
     coefficients=coefficients,
     speed=speed,
+    default_channel="u",
 )

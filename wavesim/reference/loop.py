@@ -125,7 +125,7 @@ class Stepper:
     def step(
         self, fields: list[Tensor], memory: list[Tensor], coefs: Tensors, amplitudes: Sequence
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """One internal step; amplitudes [shot, source] by channel."""
+        """One internal step; amplitudes [shot, source] by injection."""
         fields, memory, number = list(fields), list(memory), 0
         for index, stage in enumerate(self.system.stages):
             groups: list = [0] * stage.groups
@@ -139,25 +139,27 @@ class Stepper:
             new = stage.update(old, reads, groups, [coefs[i] for i in stage.coefficients])
             for slot, value in zip(stage.targets, new, strict=True):
                 fields[slot] = value
-            for channel, cells, values in zip(
-                self.system.sources.values(), self.source_cells, amplitudes, strict=True
+            for entry, cells, values in zip(
+                self.system.injections, self.source_cells, amplitudes, strict=True
             ):
-                if channel.stage == index and cells.shape[1]:
-                    slot = self.system.rotation[channel.field]
+                if entry.stage == index and cells.shape[1]:
+                    slot = self.system.rotation[entry.field]
                     fields[slot] = add(fields[slot], cells, values)
         return [fields[i] for i in self.system.rotation], memory
 
     def run(
         self, coefs: Tensors, amplitudes: Tensors, fields: Tensors, memory: Tensors, steps: int
     ):
-        """Steps in a row: (records [shot, receiver, time] by channel, fields, memory)."""
+        """Steps in a row: (records [shot, receiver, time] by field recorded, fields, memory)."""
         f, m = list(fields), list(memory)
-        slots = list(self.system.receivers.values())
+        slots = self.system.recorded
         records: list[list[Tensor]] = [[] for _ in slots]
         for n in range(steps):
-            for out, slot, cells in zip(records, slots, self.receiver_cells, strict=True):
-                out.append(take(f[slot], cells))
+            before = f
             f, m = self.step(f, m, coefs, [a[..., n] for a in amplitudes])
+            seen = f if self.system.record_after else before
+            for out, slot, cells in zip(records, slots, self.receiver_cells, strict=True):
+                out.append(take(seen[slot], cells))
         stacked = tuple(torch.stack(r, -1) for r in records)
         return stacked, tuple(f), tuple(m)
 
@@ -173,7 +175,7 @@ def propagate(
     *,
     segments: int | None = None,
 ) -> tuple[Tensors, Tensors, Tensors]:
-    """Run a plan: (records [shot, receiver, time] by channel, fields, memory).
+    """Run a plan: (records [shot, receiver, time] by field recorded, fields, memory).
 
     With a gradient to come, the run is cut into segments whose insides are recomputed backwards,
     about sqrt(steps) of them unless ``segments`` says otherwise.

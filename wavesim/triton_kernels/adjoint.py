@@ -343,7 +343,7 @@ def adjoint_tile(
             tl.store(to_grad, tl.load(to_grad) + more[k])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["step"])
 def stage_adjoint_kernel(
     table, tables, fields, coefs, read, write, hist, grads, recording, injecting, step, sizes,
     PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr,

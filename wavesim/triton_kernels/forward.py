@@ -167,7 +167,7 @@ def forward_tile(
                 tl.store(hist[k] + to, kept[k], cache_modifier=".cs")
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["step"])
 def stage_forward_kernel(
     table, tables, fields, coefs, read, write, hist, recording, injecting, step, sizes,
     UPDATE: tl.constexpr, HISTORY: tl.constexpr, COLUMNS: tl.constexpr,

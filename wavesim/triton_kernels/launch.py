@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
@@ -14,7 +14,6 @@ from torch import Tensor
 
 from ..buffers import Memory, Tables
 from ..device import interpreting
-from ..equations import Stage
 from ..layout import Layout, profile_length, tiles
 from ..plan import Plan
 from ..stencils import CENTRAL, SECOND, STAGGERED
@@ -74,23 +73,45 @@ def on_device(device: torch.device):
         yield
 
 
+REGISTER_LIMITS = (None, 128, 168, 255)
+"""ptxas sometimes gives up a register too many to fit one more block on a processor, and spills a
+few bytes; told a limit it does not. The first that spills nothing is taken."""
+_limits: dict[Hashable, dict[str, int]] = {}
+
+
+def spill_free(kernel: Any, grid: tuple[int, ...], arguments: dict[str, Any]) -> dict[str, int]:
+    """The launch options of the first register limit without spills, or of the last."""
+    options: dict[str, int] = {}
+    if interpreting() or torch.version.hip:
+        return options
+    for limit in REGISTER_LIMITS:
+        options = {} if limit is None else {"maxnreg": limit}
+        compiled = kernel.warmup(**arguments, **options, grid=grid)
+        compiled._init_handles()
+        if compiled.n_spills == 0:
+            break
+    return options
+
+
 class Launcher:
     """Launches the stages of one run; everything a kernel reads is an argument of it."""
 
     def __init__(self, layout: Layout, tables: Tables, coefs: tuple[Tensor, ...]) -> None:
         self.layout, self.plan, self.coefs, self.count = layout, layout.plan, coefs, 0
+        self.limits: dict[Hashable, dict[str, int]] = {}
         self.tables, s = tables, layout.strides
         shared = 0 if coefs[0].shape[0] == 1 else s.shot
         self.sizes = (s.shot, s.z, s.y, s.origin, shared, profile_length(layout), self.plan.shots)
         self.grid = (tiles(layout) * self.plan.shots,)
         self.blocks = (*layout.interior, *layout.boundary)
 
-    def _common(self, fields: list[Tensor], stage: Stage, memories: list[Memory]) -> dict[str, Any]:
+    def _common(self, fields: list[Tensor], coefs: tuple[int, ...],
+                memories: list[Memory]) -> dict[str, Any]:  # fmt: skip
         return {
             "table": self.tables.tiles,
             "tables": (self.tables.geometry, self.tables.factors, self.tables.profiles),
             "fields": tuple(fields),
-            "coefs": tuple(self.coefs[i] for i in stage.coefficients),
+            "coefs": tuple(self.coefs[i] for i in coefs),
             "read": tuple(m.read for m in memories),
             "write": tuple(m.write for m in memories),
             "sizes": self.sizes,
@@ -100,44 +121,55 @@ class Launcher:
             "enable_fp_fusion": False,
         }
 
+    def _launch(self, kernel: Any, index: int, arguments: dict[str, Any]) -> None:
+        own = kernel, index, arguments["SLOTS"]
+        if own not in self.limits:
+            device = self.tables.tiles.device
+            key = (*own, len(arguments["hist"]), self.layout, device)
+            if key not in _limits:
+                _limits[key] = spill_free(kernel, self.grid, arguments)
+            self.limits[own] = _limits[key]
+        kernel[self.grid](**arguments, **self.limits[own])
+        self.count += 1
+
     def forward(self, index: int, fields: list[Tensor], memories: list[Memory],
                 hist: tuple[tuple[Tensor, ...], int], step: int,
                 record: list[Points], inject: list[Points]) -> None:  # fmt: skip
         """Launch stage ``index`` of a step."""
         stage = self.plan.system.stages[index]
-        stage_forward_kernel[self.grid](
-            **self._common(fields, stage, memories),
-            hist=hist[0],
-            recording=_recording(record),
-            injecting=_injecting(inject),
-            step=step,
-            UPDATE=jitted(stage.update),
-            HISTORY=jitted(stage.history),
-            COLUMNS=columns(self.plan, index, False),
-            SLOTS=slots(stage.reads, stage.targets, _slots(record), _slots(inject)),
-        )
-        self.count += 1
+        arguments = {
+            **self._common(fields, stage.coefficients, memories),
+            "hist": hist[0],
+            "recording": _recording(record),
+            "injecting": _injecting(inject),
+            "step": step,
+            "UPDATE": jitted(stage.update),
+            "HISTORY": jitted(stage.history),
+            "COLUMNS": columns(self.plan, index, False),
+            "SLOTS": slots(stage.reads, stage.targets, _slots(record), _slots(inject)),
+        }
+        self._launch(stage_forward_kernel, index, arguments)
 
     def adjoint(self, index: int, fields: list[Tensor], memories: list[Memory],
                 hist: tuple[tuple[Tensor, ...], int], grads: tuple[Tensor, ...], step: int,
                 record: list[Points], inject: list[Points]) -> None:  # fmt: skip
         """Launch the transpose of stage ``index`` of a step."""
         stage = self.plan.system.stages[index]
-        stage_adjoint_kernel[self.grid](
-            **self._common(fields, stage, memories),
-            hist=hist[0],
-            grads=grads,
-            recording=_recording(record),
-            injecting=_injecting(inject),
-            step=step,
-            PULL=jitted(stage.pull_derivatives),
-            FIELDS=jitted(stage.pull_fields),
-            GRADIENT=jitted(stage.pull_coefficients),
-            COLUMNS=columns(self.plan, index, True),
-            SLOTS=slots(stage.bars, stage.adjoint_targets, _slots(record), _slots(inject)),
-            SHIFTS=tuple(p.shift for p in inject),
-        )
-        self.count += 1
+        arguments = {
+            **self._common(fields, stage.coefficients + stage.adjoint_reads, memories),
+            "hist": hist[0],
+            "grads": grads,
+            "recording": _recording(record),
+            "injecting": _injecting(inject),
+            "step": step,
+            "PULL": jitted(stage.pull_derivatives),
+            "FIELDS": jitted(stage.pull_fields),
+            "GRADIENT": jitted(stage.pull_coefficients),
+            "COLUMNS": columns(self.plan, index, True),
+            "SLOTS": slots(stage.bars, stage.adjoint_targets, _slots(record), _slots(inject)),
+            "SHIFTS": tuple(p.shift for p in inject),
+        }
+        self._launch(stage_adjoint_kernel, index, arguments)
 
 
 def _slots(points: list[Points]) -> tuple[int, ...]:

@@ -1,0 +1,217 @@
+"""Elastic waves in isotropic media on the grid of Virieux (1986) and Levander (1988).
+
+Velocities and stresses, ``v_t = B (div s + f)``, ``s_t = lamb tr(e) I + 2 mu e`` with
+``e = (grad v + grad v^T) / 2``: normal stresses at the nodes, v_i half a cell up axis i, s_ij half
+a cell up both. ``B = 2 / (rho + rho')`` from the densities ``1 / buoyancy`` (buoyancy 0 means a
+vacuum), mu at s_ij the harmonic mean of its four nodes, 0 if any of them is 0.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import combinations
+
+import torch
+
+from ._grid import difference_norm, harmonic_mean, homogeneous_speed, inverse, mean
+from ._leapfrog import leapfrog
+from ._spec import Derivative, Equation, Injection, Parameter, Stage, System
+
+
+def update2(old, read, g, coef):
+    trace = coef[0] * (g[0] + g[1])
+    return (
+        old[0] + (trace + 2 * coef[1] * g[0]),
+        old[1] + (trace + 2 * coef[1] * g[1]),
+        old[2] + coef[2] * g[2],
+    )
+
+
+def pull2(bar, coef):
+    trace = coef[0] * (bar[0] + bar[1])
+    return (trace + 2 * coef[1] * bar[0], trace + 2 * coef[1] * bar[1], coef[2] * bar[2])
+
+
+def gradient2(bar, hist):
+    return (
+        (bar[0] + bar[1]) * (hist[0] + hist[1]),
+        2 * (bar[0] * hist[0] + bar[1] * hist[1]),
+        bar[2] * hist[2],
+    )
+
+
+def push2(dcoef, hist):
+    trace = dcoef[0] * (hist[0] + hist[1])
+    return (
+        trace + 2 * dcoef[1] * hist[0],
+        trace + 2 * dcoef[1] * hist[1],
+        dcoef[2] * hist[2],
+    )
+
+
+def update3(old, read, g, coef):
+    trace = coef[0] * (g[0] + g[1] + g[2])
+    return (
+        old[0] + (trace + 2 * coef[1] * g[0]),
+        old[1] + (trace + 2 * coef[1] * g[1]),
+        old[2] + (trace + 2 * coef[1] * g[2]),
+        old[3] + coef[2] * g[3],
+        old[4] + coef[3] * g[4],
+        old[5] + coef[4] * g[5],
+    )
+
+
+def pull3(bar, coef):
+    trace = coef[0] * (bar[0] + bar[1] + bar[2])
+    return (
+        trace + 2 * coef[1] * bar[0],
+        trace + 2 * coef[1] * bar[1],
+        trace + 2 * coef[1] * bar[2],
+        coef[2] * bar[3],
+        coef[3] * bar[4],
+        coef[4] * bar[5],
+    )
+
+
+def gradient3(bar, hist):
+    return (
+        (bar[0] + bar[1] + bar[2]) * (hist[0] + hist[1] + hist[2]),
+        2 * (bar[0] * hist[0] + bar[1] * hist[1] + bar[2] * hist[2]),
+        bar[3] * hist[3],
+        bar[4] * hist[4],
+        bar[5] * hist[5],
+    )
+
+
+def push3(dcoef, hist):
+    trace = dcoef[0] * (hist[0] + hist[1] + hist[2])
+    return (
+        trace + 2 * dcoef[1] * hist[0],
+        trace + 2 * dcoef[1] * hist[1],
+        trace + 2 * dcoef[1] * hist[2],
+        dcoef[2] * hist[3],
+        dcoef[3] * hist[4],
+        dcoef[4] * hist[5],
+    )
+
+
+def stress(ndim: int, slots: dict[tuple[int, int], int]) -> Stage:
+    """``s_ii += lamb sum e_kk + 2 mu e_ii``, ``s_ij += mu (d_j v_i + d_i v_j)``, all times dt."""
+    terms = []
+    for group, (i, j) in enumerate(slots):
+        if i == j:
+            terms.append(Derivative(source=i, axis=i, side=-1, group=group))
+        else:
+            terms.append(Derivative(source=i, axis=j, side=1, group=group))
+            terms.append(Derivative(source=j, axis=i, side=1, group=group))
+    update, pull, gradient, push = (
+        (update2, pull2, gradient2, push2) if ndim == 2 else (update3, pull3, gradient3, push3)
+    )
+    targets, pairs = tuple(slots.values()), len(slots) - ndim
+    return leapfrog(
+        tuple(terms),
+        targets,
+        tuple(range(ndim, ndim + 2 + pairs)),
+        update=update,
+        pull_derivatives=pull,
+        pull_coefficients=gradient,
+        push_coefficients=push,
+    )
+
+
+@cache
+def build(ndim: int) -> System:
+    names, count = "zyx"[3 - ndim :], range(ndim)
+    pairs = [(i, i) for i in count] + list(combinations(count, 2))
+    slots = {pair: ndim + k for k, pair in enumerate(pairs)}
+    forces = tuple(
+        Derivative(slots[min(i, j), max(i, j)], axis=j, side=1 if i == j else -1, group=i)
+        for i in count
+        for j in count
+    )
+    fields = [f"v{n}" for n in names] + [f"s{names[j]}{names[i]}" for i, j in pairs]
+    half = [tuple(int(a == i) for a in count) for i in count]
+    half += [tuple(int(i != j and a in (i, j)) for a in count) for i, j in pairs]
+    normal = tuple(slots[i, i] for i in count)
+    force = {f"v{n}": (Injection(i, stage=0, coefficient=i),) for i, n in enumerate(names)}
+    stresses = {fields[s]: (Injection(s, stage=1),) for s in slots.values()}
+    return System(
+        fields=tuple(fields),
+        half=tuple(half),
+        stages=(leapfrog(forces, tuple(count), tuple(count)), stress(ndim, slots)),
+        rotation=tuple(range(len(fields))),
+        adjoint_scale=((1.0, None),) * len(fields),
+        sources={
+            "p": tuple(Injection(s, stage=1, factor=-1.0) for s in normal),
+            **force,
+            **stresses,
+        },
+        receivers={
+            "p": tuple((s, -1 / ndim) for s in normal),
+            **{name: ((k, 1.0),) for k, name in enumerate(fields)},
+        },
+    )
+
+
+def _buoyancy(parameters, ndim: int):
+    """Half a cell up each axis, from the mean density."""
+    rho = inverse(parameters["buoyancy"])
+    return [inverse(mean(rho, a - ndim)) for a in range(ndim)]
+
+
+def _shear(mu, ndim: int):
+    """mu at s_ij, in the order of the pairs."""
+    pairs = combinations(range(ndim), 2)
+    return {(i, j): harmonic_mean(mu, (i - ndim, j - ndim)) for i, j in pairs}
+
+
+def coefficients(parameters, dt: float, ndim: int):
+    """dt times: buoyancy up each axis, lamb, mu, mu at each shear stress."""
+    lamb, mu = parameters["lamb"], parameters["mu"]
+    parts = (*_buoyancy(parameters, ndim), lamb, mu, *_shear(mu, ndim).values())
+    return tuple(dt * p for p in parts)
+
+
+def speed(parameters, spacing, weights):
+    """Of a bound of the largest frequency: its square is at most that of the lamb part, as in an
+    acoustic medium, plus that of the mu part, the largest eigenvalue of a small matrix of norms."""
+    ndim, mu, lamb = len(spacing), parameters["mu"], parameters["lamb"].clamp(min=0)
+    buoyancy, shear = _buoyancy(parameters, ndim), _shear(mu, ndim)
+    count = range(ndim)
+
+    def norm(node, half, axis):
+        return difference_norm(node, half, axis - ndim, spacing[axis], weights)
+
+    acoustic = torch.stack([norm(lamb, buoyancy[i], i) for i in count])
+    each = [
+        [
+            norm(mu, buoyancy[i], i)
+            if i == j
+            else norm(buoyancy[i], shear[min(i, j), max(i, j)], j)
+            for j in count
+        ]
+        for i in count
+    ]
+    d = torch.stack([torch.stack(row) for row in each])
+    q = d * d.t() + torch.diag(d.square().sum(1))
+    w = torch.ones_like(q[0])
+    for _ in range(8):  # Collatz and Wielandt: max (q w) / w is a bound for any positive w
+        w = q @ w
+        w = (w / w.max().clamp(min=1e-30)).clamp(min=1e-3)
+    rate = (acoustic.square().sum() + ((q @ w) / w).max()).sqrt()
+    return homogeneous_speed(rate, spacing, weights)
+
+
+EQUATION = Equation(
+    name="elastic",
+    parameters=(
+        Parameter("lamb", "Pa"),
+        Parameter("mu", "Pa", at_least=0.0),
+        Parameter("buoyancy", "m^3/kg", at_least=0.0),
+    ),
+    dimensions=(2, 3),
+    build=build,
+    coefficients=coefficients,
+    speed=speed,
+    default_channel="p",
+)

@@ -1,0 +1,101 @@
+"""Models as tensors: continued past their edges, and converted between parametrisations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from .config import message
+
+VACUUM_PERMITTIVITY = 8.8541878128e-12
+"""F/m: relative permittivity times this is the absolute one."""
+
+
+def replicate(model: Tensor, widths: Sequence[tuple[int, int]]) -> Tensor:
+    """The model continued by its edge values: [1 or shot, box].
+
+    Built from views, so that the gradient folds back in one fixed order of additions.
+    """
+    padded = model if model.ndim > len(widths) else model[None]
+    for dim, (low, high) in enumerate(widths, 1):
+        first, last = padded.narrow(dim, 0, 1), padded.narrow(dim, padded.shape[dim] - 1, 1)
+        shape = list(padded.shape)
+        parts = []
+        for edge, width in ((first, low), (None, 0), (last, high)):
+            shape[dim] = width
+            parts.append(padded if edge is None else edge.expand(shape))
+        padded = torch.cat(parts, dim) if low or high else padded
+    return padded
+
+
+def _inverse(x: Tensor) -> Tensor:
+    """1/x, and 0 with a gradient of 0 where x is 0."""
+    empty = x == 0
+    return torch.where(empty, 0.0, 1 / torch.where(empty, 1.0, x))
+
+
+def _same_shape(**values: Tensor) -> None:
+    shapes = {name: list(v.shape) for name, v in values.items()}
+    first = next(iter(shapes.values()))
+    if any(s != first for s in shapes.values()):
+        raise ValueError(message(", ".join(shapes), f"shapes {shapes}", "one shape for all"))
+
+
+def moduli(vp: Tensor, vs: Tensor, rho: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Elastic parameters (lamb, Pa; mu, Pa; buoyancy, m^3/kg) of speeds, m/s, and density, kg/m^3.
+
+    A fluid has vs = 0. A vacuum has rho = 0; its buoyancy is given as 0, which `wavesim.elastic`
+    reads as "no mass". Differentiable, with zero gradients where rho is 0.
+
+    >>> moduli(*torch.tensor([[2000.0], [0.0], [1000.0]]).unbind())
+    (tensor([4.0000e+09]), tensor([0.]), tensor([0.0010]))
+    """
+    _same_shape(vp=vp, vs=vs, rho=rho)
+    mu = rho * vs.square()
+    return rho * vp.square() - 2 * mu, mu, _inverse(rho)
+
+
+def speeds(lamb: Tensor, mu: Tensor, buoyancy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The inverse of `moduli`: (vp, vs, rho); all zero in a vacuum (buoyancy 0).
+
+    >>> speeds(*torch.tensor([[2e9], [1e9], [2.0**-10]]).unbind())[2]
+    tensor([1024.])
+    """
+    _same_shape(lamb=lamb, mu=mu, buoyancy=buoyancy)
+    return _root(buoyancy * (lamb + 2 * mu)), _root(buoyancy * mu), _inverse(buoyancy)
+
+
+def _root(x: Tensor) -> Tensor:
+    """sqrt(x), with a gradient of 0 where x is 0."""
+    empty = x == 0
+    return torch.where(empty, 0.0, torch.where(empty, 1.0, x).sqrt())
+
+
+def bulk_modulus(v: Tensor, rho: Tensor) -> Tensor:
+    """``K = rho v^2``, Pa, of an acoustic medium.
+
+    >>> bulk_modulus(torch.tensor([1500.0]), torch.tensor([1000.0]))
+    tensor([2.2500e+09])
+    """
+    _same_shape(v=v, rho=rho)
+    return rho * v.square()
+
+
+def absolute_permittivity(epsilon: Tensor) -> Tensor:
+    """F/m, of a relative permittivity.
+
+    >>> absolute_permittivity(torch.tensor([4.0]))
+    tensor([3.5417e-11])
+    """
+    return epsilon * VACUUM_PERMITTIVITY
+
+
+def relative_permittivity(epsilon: Tensor) -> Tensor:
+    """Of an absolute permittivity, F/m.
+
+    >>> relative_permittivity(torch.tensor([3.5416751e-11]))
+    tensor([4.0000])
+    """
+    return epsilon / VACUUM_PERMITTIVITY
