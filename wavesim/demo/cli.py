@@ -178,7 +178,7 @@ def run(options: argparse.Namespace) -> int:
     describe(job)
     threads = torch.get_num_threads()
     torch.set_flush_denormal(True)  # 1.3x on a CPU: fields decay into denormals ahead of the wave
-    torch.set_num_threads(1)  # operations are so short that threads cost more than they save
+    torch.set_num_threads(1)  # fields are so small that threads wait more than they save
     try:
         finished = inversion.run(job.folder)
         return conclude(job, inversion, finished)
