@@ -23,8 +23,9 @@ SPACING = 20.0
 """Spacing of the synthetic section, m."""
 SYNTHETIC, OWN = {"iterations": 30, "shots": 8}, {"iterations": 60, "shots": 16}
 """Default sizes of the job: of the synthetic section, and of the user's model."""
-STEP = 0.05
-"""First step as a part of the range of speeds."""
+SYNTHETIC_STEP, STEP = 0.05, 0.02
+"""First step as a part of the range of speeds: the salt is far from its start and found sooner by
+a large one, at which models with more detail get worse before they get better."""
 SMOOTHING = 0.18, 300.0
 """Standard deviation of the initial model's smoothing: a part of the depth, at most so many m."""
 
@@ -111,7 +112,7 @@ def prepare(options: argparse.Namespace) -> Job:
         device=device,
         backend=backend,
         iterations=iterations,
-        step=STEP,
+        step=SYNTHETIC_STEP if options.model is None else STEP,
         shots=shots,
         seed=options.seed,
     )
