@@ -116,6 +116,41 @@ def test_a_large_model_is_coarsened_on_a_cpu_and_the_demo_says_so(tmp_path, caps
     assert mean == pytest.approx(1500.0)
 
 
+def test_stages_rise_from_what_the_initial_model_lacks_to_what_the_grid_carries():
+    """Lowest wavelength from the smoothing, at most half of the highest; steps of at most 1.5."""
+    model = np.full((50, 80), 2000.0)
+    for spacing, smoothing, lowest in (
+        (10.0, 200.0, 5 / 3),
+        (40.0, 200.0, 5 / 3),
+        (40.0, 50.0, 20 / 3),
+    ):
+        peaks = survey.stage_peaks(model, model, spacing, smoothing)
+        highest = 2000.0 / (2 * survey.POINTS * spacing)
+        assert peaks[-1] == pytest.approx(highest)
+        assert peaks[0] == pytest.approx(min(lowest, highest / 2))
+        ratios = np.divide(peaks[1:], peaks[:-1])
+        assert np.all((ratios > 1) & (ratios <= 1.5 + 1e-9))
+
+
+def test_a_user_model_has_more_shots_and_iterations_than_the_synthetic_one(tmp_path):
+    path = tmp_path / "model.npy"
+    np.save(path, section.faulted_section(1, (30, 40)))
+    own = job("--model", str(path), "--spacing", "20", "--device", "cpu").survey
+    synthetic = job("--device", "cpu").survey
+    assert own.shots > synthetic.shots and own.iterations > synthetic.iterations
+
+
+def test_a_run_leaves_the_number_of_threads_as_it_was(small):
+    pytest.importorskip("matplotlib")
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert main([*small, "--iterations", "1"]) == 0
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_a_shifted_stage_is_the_stage_wavelet():
     """The Gaussian filter turns the highest Ricker wavelet into the lowest one, up to a factor."""
     found = job("--device", "cpu").survey

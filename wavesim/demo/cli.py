@@ -21,10 +21,11 @@ from .survey import Survey, plan_survey
 
 SPACING = 20.0
 """Spacing of the synthetic section, m."""
-SMALL, LARGE = {"iterations": 15, "shots": 8}, {"iterations": 80, "shots": 32}
-SYNTHETIC_STEP, STEP = 0.2, 0.04
-"""First step as a part of the range of speeds: the salt is far from its start and found at once
-by a large one, at which other models diverge (Marmousi's error grew to 193 %)."""
+SYNTHETIC, OWN = {"iterations": 30, "shots": 8}, {"iterations": 60, "shots": 16}
+"""Default sizes of the job: of the synthetic section, and of the user's model."""
+SYNTHETIC_STEP, STEP = 0.05, 0.02
+"""First step as a part of the range of speeds: the salt is far from its start and found sooner by
+a large one, at which models with more detail get worse before they get better."""
 SMOOTHING = 0.18, 300.0
 """Standard deviation of the initial model's smoothing: a part of the depth, at most so many m."""
 
@@ -41,10 +42,10 @@ def add_parser(commands: Any) -> None:
     add.add_argument("--spacing", type=float, metavar="M", help="grid spacing of --model, m")
     add.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     add.add_argument("--backend", default="auto", choices=BACKENDS)
-    small = f"default {SMALL['iterations']}, or {LARGE['iterations']} above 10000 cells"
-    add.add_argument("--iterations", type=int, help=f"mini-batch updates ({small})")
-    small = f"default {SMALL['shots']}, or {LARGE['shots']} above 10000 cells"
-    add.add_argument("--shots", type=int, help=f"shots along the surface ({small})")
+    usual = f"default {SYNTHETIC['iterations']}, or {OWN['iterations']} with --model"
+    add.add_argument("--iterations", type=int, help=f"mini-batch updates ({usual})")
+    usual = f"default {SYNTHETIC['shots']}, or {OWN['shots']} with --model"
+    add.add_argument("--shots", type=int, help=f"shots along the surface ({usual})")
     add.add_argument("--output", default="demo-output", metavar="FOLDER", help="where to write")
     add.add_argument("--seed", type=int, default=0, help="synthetic section and order of batches")
     add.add_argument("--resume", action="store_true", help="go on from the checkpoint in --output")
@@ -94,18 +95,20 @@ def prepare(options: argparse.Namespace) -> Job:
     usable = folder.is_dir() or not folder.exists()
     require(usable, "--output", f"{folder}, a file", "a folder", "Give another path.")
     true, spacing, factor = choose_model(options, device)
-    defaults = LARGE if true.size > section.CPU_CELLS else SMALL
+    defaults = SYNTHETIC if options.model is None else OWN
     iterations = defaults["iterations"] if options.iterations is None else options.iterations
     shots = options.shots
     if shots is None:
         shots = min(defaults["shots"], true.shape[1])
     require(iterations >= 1, "--iterations", iterations, "a whole number of at least 1")
     part, most = SMOOTHING
-    initial = section.smoothed(true, min(part * len(true), most / spacing))
+    smoothing = min(part * len(true) * spacing, most)
+    initial = section.smoothed(true, smoothing / spacing)
     survey = plan_survey(
         true,
         initial,
         spacing,
+        smoothing,
         device=device,
         backend=backend,
         iterations=iterations,
@@ -174,12 +177,15 @@ def run(options: argparse.Namespace) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     describe(job)
+    threads = torch.get_num_threads()
     torch.set_flush_denormal(True)  # 1.3x on a CPU: fields decay into denormals ahead of the wave
+    torch.set_num_threads(1)  # fields are so small that threads wait more than they save
     try:
         finished = inversion.run(job.folder)
         return conclude(job, inversion, finished)
     finally:
         torch.set_flush_denormal(False)
+        torch.set_num_threads(threads)
 
 
 def conclude(job: Job, inversion: Inversion, finished: bool) -> int:

@@ -23,7 +23,7 @@ from .survey import Survey, shoot, to_stage
 CHECKPOINT = "checkpoint.pt"
 EVERY = 5
 """Iterations between checkpoints."""
-EPSILON = 0.3
+EPSILON = 0.03
 """Of Adam, for gradients whose largest entry is 1: cells with small gradients move less."""
 SMOOTHING = 1 / 40
 """Standard deviation of the gradient's smoothing, in wavelengths of the stage."""

@@ -15,8 +15,10 @@ from ..config import PML, Receivers, Sources, message, require
 from ..report import Result
 from ..simulate import scalar
 
-POINTS = 8
+POINTS = 5
 """Cells per shortest wavelength: the slowest speed at twice the highest peak frequency."""
+SMOOTH_WAVE = 6
+"""Wavelength of the lowest peak frequency, in standard deviations of the initial smoothing."""
 ROW = 1
 WIDTH = 12
 BATCH = 4
@@ -88,15 +90,18 @@ def batch_size(shots: int, each: int, device: torch.device) -> int:
     return min(BATCH, shots, fits)
 
 
-def stage_peaks(model: np.ndarray, initial: np.ndarray, spacing: float) -> tuple[float, ...]:
+def stage_peaks(
+    model: np.ndarray, initial: np.ndarray, spacing: float, smoothing: float
+) -> tuple[float, ...]:
     """Peak frequencies, Hz, at most a factor of 1.5 apart.
 
-    The highest leaves ``POINTS`` cells in the shortest wavelength; the lowest is half of it, or
-    what puts three wavelengths into the model's depth if that is less.
+    The highest leaves ``POINTS`` cells in the shortest wavelength. The lowest has a wavelength of
+    ``SMOOTH_WAVE`` times ``smoothing``, the standard deviation of the initial model's smoothing,
+    m: the initial model is right at longer ones. It is at most half of the highest.
     """
     highest = float(model.min()) / (2 * POINTS * spacing)
     mean = 1 / float(np.mean(1 / initial))
-    lowest = min(0.5 * highest, 3 * mean / (len(model) * spacing))
+    lowest = min(0.5 * highest, mean / (SMOOTH_WAVE * smoothing))
     count = 1 + math.ceil(math.log(highest / lowest) / math.log(1.5))
     return tuple(lowest * (highest / lowest) ** (k / (count - 1)) for k in range(count))
 
@@ -105,6 +110,7 @@ def plan_survey(
     model: np.ndarray,
     initial: np.ndarray,
     spacing: float,
+    smoothing: float,
     *,
     device: torch.device,
     backend: str,
@@ -113,10 +119,14 @@ def plan_survey(
     shots: int,
     seed: int,
 ) -> Survey:
-    """Choose everything that the model decides. model, initial: [z, x], m/s; spacing: m."""
+    """Choose everything that the model decides.
+
+    model, initial: [z, x], m/s; spacing, m; smoothing: standard deviation by which the initial
+    model is smoothed, m.
+    """
     most = model.shape[1]
     require(1 <= shots <= most, "--shots", shots, f"1 to {most}, one a column of the model")
-    peaks = stage_peaks(model, initial, spacing)
+    peaks = stage_peaks(model, initial, spacing, smoothing)
     bounds = 0.95 * float(model.min()), 1.03 * float(model.max())
     dt = 0.99 * cfl.largest_stable_dt(bounds[1], [spacing] * 2)
     mean = 1 / float(np.mean(1 / initial))

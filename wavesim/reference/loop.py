@@ -20,9 +20,21 @@ def _taps(f: Tensor, dim: int, start: int, stop: int, reach: int) -> list[Tensor
     """f at [start - reach, stop + reach) along dim, zeros outside, as 2 reach + 1 shifted views."""
     low, high = max(0, start - reach), min(f.shape[dim], stop + reach)
     part = f.narrow(dim, low, high - low)
-    pad = [0, 0] * (f.ndim - 1 - dim) + [low - (start - reach), stop + reach - high]
-    part = torch.nn.functional.pad(part, pad)
+    outside = [low - (start - reach), stop + reach - high]
+    if any(outside):
+        part = torch.nn.functional.pad(part, [0, 0] * (f.ndim - 1 - dim) + outside)
     return [part.narrow(dim, k, stop - start) for k in range(2 * reach + 1)]
+
+
+def _widened(ranges: Sequence[tuple[int, int]], cells: int, n: int) -> list[tuple[int, int]]:
+    """Ranges of an axis of n cells, each with some more cells on either side; one if they meet."""
+    wide = [(max(0, a - cells), min(n, b + cells)) for a, b in ranges]
+    return [(0, n)] if len(wide) == 2 and wide[0][1] > wide[1][0] else wide
+
+
+def _joined(f: Tensor, dim: int, ranges: Sequence[tuple[int, int]]) -> Tensor:
+    """f at some ranges of an axis, one after the other."""
+    return torch.cat([f.narrow(dim, a, b - a) for a, b in ranges], dim)
 
 
 def _combine(taps: Sequence[Tensor], weights: Sequence[float], side: int, h: float) -> Tensor:
@@ -44,68 +56,81 @@ def _second(taps: Sequence[Tensor], weights: Sequence[float], h: float) -> Tenso
 
 
 class Derivative:
-    """One axis' derivative with its boundary layers; ``__call__`` also advances the memory."""
+    """One axis' derivative with its boundary layers; ``__call__`` also advances the memory.
+
+    The layers are dealt with on the *ends* of the axis, put one after the other: each layer and
+    twice the stencil's reach, the outer half of which the layer does not influence.
+    """
 
     def __init__(self, plan: Plan, axis: int, side: int, like: Tensor) -> None:
         self.order, self.reach, self.side = plan.order, plan.stencil_reach, side
         self.h, self.n, self.dim = plan.spacing[axis], plan.box[axis], axis + 1
-        self.slabs = plan.slabs(axis, side)
-        shape = (1, -1) + (1,) * (plan.ndim - 1 - axis)
-        rows = torch.from_numpy(profiles(plan, axis, side)).to(like)
-        self.rows = [r.reshape(shape) for r in rows]
+        slabs = plan.slabs(axis, side)
+        whole = [(0, self.n)]
+        ends = _widened(slabs, 2 * self.reach, self.n)
+        self.ends = whole if side or len(ends) < len(slabs) else ends
+        self.influenced = whole if self.ends == whole else _widened(slabs, self.reach, self.n)
+        self.cells = sum(b - a for a, b in self.ends)
+        self.layers = [self._on_ends(a, b) for a, b in slabs]
+        if slabs:
+            shape = (1, -1) + (1,) * (plan.ndim - 1 - axis)
+            rows = torch.from_numpy(profiles(plan, axis, side)).to(like)
+            self.rows = [_joined(r.reshape(shape), 1, self.ends) for r in rows]
 
-    def _regions(self) -> list[tuple[int, int]]:
-        """Disjoint ranges that the layers influence: each layer and the stencil's reach."""
-        wide = [(max(0, a - self.reach), min(self.n, b + self.reach)) for a, b in self.slabs]
-        if len(wide) == 2 and wide[0][1] > wide[1][0]:
-            return [(0, self.n)]
-        return wide
+    def _on_ends(self, start: int, stop: int) -> tuple[int, int]:
+        """A range of the axis, counted on its ends: one not at the start is in the last end."""
+        removed = self.n - self.cells if start else 0
+        return start - removed, stop - removed
 
     def _scatter(self, memory: Tensor) -> Tensor:
-        """A memory [.., layers, ..] laid out over the whole axis."""
-        parts, at, used = [], 0, 0
-        for a, b in (*self.slabs, (self.n, self.n)):
-            shape = list(memory.shape)
+        """A memory [.., layers, ..] laid out over the ends, zero between the layers."""
+        pieces = memory.split([b - a for a, b in self.layers], self.dim)
+        parts, at, shape = [], 0, list(memory.shape)
+        for (a, b), piece in zip(self.layers, pieces, strict=True):
             shape[self.dim] = a - at
-            parts += [memory.new_zeros(shape), memory.narrow(self.dim, used, b - a)]
-            at, used = b, used + b - a
-        return torch.cat(parts, self.dim)
+            parts += [memory.new_zeros(shape), piece]
+            at = b
+        shape[self.dim] = self.cells - at
+        return torch.cat([*parts, memory.new_zeros(shape)], self.dim)
 
     def _gather(self, full: Tensor) -> Tensor:
-        return torch.cat([full.narrow(self.dim, a, b - a) for a, b in self.slabs], self.dim)
+        return _joined(full, self.dim, self.layers)
 
     def __call__(self, f: Tensor, memory: Tensors) -> tuple[Tensor, Tensors]:
-        taps = _taps(f, self.dim, 0, self.n, self.reach)
         if self.side == 0:
-            plain = _second(taps, SECOND[self.order], self.h)
-            return self._collocated(f, plain, memory) if self.slabs else (plain, ())
+            return self._collocated(f, memory) if self.layers else (self._second(f, 0, self.n), ())
+        taps = _taps(f, self.dim, 0, self.n, self.reach)
         plain = _combine(taps, STAGGERED[self.order], self.side, self.h)
-        if not self.slabs:
+        if not self.layers:
             return plain, ()
         b, a, inverse_kappa = self.rows
         psi = b * self._scatter(memory[0]) + a * plain
         return plain * inverse_kappa + psi, (self._gather(psi),)
 
-    def _collocated(self, f: Tensor, plain: Tensor, memory: Tensors) -> tuple[Tensor, Tensors]:
+    def _second(self, f: Tensor, start: int, stop: int) -> Tensor:
+        """The second derivative of f on a range of the axis."""
+        return _second(_taps(f, self.dim, start, stop, self.reach), SECOND[self.order], self.h)
+
+    def _collocated(self, f: Tensor, memory: Tensors) -> tuple[Tensor, Tensors]:
         """Pasalic and McGarry (2010); the first memory is ``c psi``, the second zeta."""
-        scaled_psi, zeta = self._scatter(memory[0]), self._scatter(memory[1])
-        weights, parts, at = CENTRAL[self.order], [], 0
-        new_psi: list[Tensor] = []
-        new_zeta: list[Tensor] = []
-        for start, stop in self._regions():
-            c, e, de = (r.narrow(1, start, stop - start) for r in self.rows)
-            du = _combine(_taps(f, self.dim, start, stop, self.reach), weights, 0, self.h)
-            dp = _combine(_taps(scaled_psi, self.dim, start, stop, self.reach), weights, 0, self.h)
-            psi, old = (m.narrow(self.dim, start, stop - start) for m in (scaled_psi, zeta))
-            t = (1 + e) * plain.narrow(self.dim, start, stop - start) + de * du + dp
-            parts += [plain.narrow(self.dim, at, start - at), (1 + e) * t + c * old]
-            for out, value in ((new_psi, c * (e * du + psi)), (new_zeta, e * t + c * old)):
-                for a, b in self.slabs:
-                    if start <= a and b <= stop:
-                        out.append(value.narrow(self.dim, a - start, b - a))
+        c, e, de = self.rows
+        psi, old = (self._scatter(m) for m in memory)
+        taps = _taps(_joined(f, self.dim, self.ends), self.dim, 0, self.cells, self.reach)
+        plain = _second(taps, SECOND[self.order], self.h)
+        du = _combine(taps, CENTRAL[self.order], 0, self.h)
+        taps = _taps(psi, self.dim, 0, self.cells, self.reach)
+        dp = _combine(taps, CENTRAL[self.order], 0, self.h)
+        t = torch.addcmul(torch.addcmul(plain + dp, e, plain), de, du)
+        zeta = torch.addcmul(c * old, e, t)
+        stretched, parts, at = t + zeta, [], 0
+        for start, stop in (*self.influenced, (self.n, self.n)):
+            if start > at:
+                parts.append(self._second(f, at, start))
+            a, b = self._on_ends(start, stop)
+            if b > a:
+                parts.append(stretched.narrow(self.dim, a, b - a))
             at = stop
-        parts.append(plain.narrow(self.dim, at, self.n - at))
-        new = tuple(torch.cat(m, self.dim) for m in (new_psi, new_zeta))
+        new = self._gather(c * torch.addcmul(psi, e, du)), self._gather(zeta)
         return torch.cat(parts, self.dim), new
 
 
@@ -128,11 +153,13 @@ class Stepper:
         """One internal step; amplitudes [shot, source] by injection."""
         fields, memory, number = list(fields), list(memory), 0
         for index, stage in enumerate(self.system.stages):
-            groups: list = [0] * stage.groups
+            groups: list = [None] * stage.groups
             for d in stage.derivatives:
                 a, b = self.spans[number]
                 value, memory[a:b] = self.derivatives[number](fields[d.source], tuple(memory[a:b]))
-                groups[d.group] = groups[d.group] + d.sign * value
+                value = value if d.sign > 0 else -value
+                known = groups[d.group]
+                groups[d.group] = value if known is None else known + value
                 number += 1
             old = [fields[i] for i in stage.targets]
             reads = [fields[i] for i in stage.reads]
