@@ -1,5 +1,6 @@
 """Differentiable wave propagation for PyTorch with Triton kernels."""
 
+from .born import born
 from .config import IGNORE, PML, History, Receivers, Resampling, Sources, State
 from .media import (
     absolute_permittivity,
@@ -30,6 +31,7 @@ __all__ = [
     "State",
     "absolute_permittivity",
     "acoustic",
+    "born",
     "bulk_modulus",
     "elastic",
     "maxwell",

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from . import stepping
 from .history import DeviceHistory
@@ -47,6 +48,33 @@ class FirstDerivative(torch.autograd.Function):
         )
 
 
+def _cotangents(plan: Plan, saved: tuple[Tensor, ...], keep: bool, bars: Tensors) -> list:
+    """Of (coefficients, amplitudes, fields, memory), by the adjoint run.
+
+    saved: coefficients, source cells, receiver cells, and the history if it was kept.
+    """
+    system = plan.system
+    coefs, source_cells, receiver_cells, kept = _split_saved(plan, saved, keep)
+    split = len(system.recorded), len(system.recorded) + len(system.fields)
+    groups = bars[: split[0]], bars[split[0] : split[1]], bars[split[1] :]
+    with torch.no_grad(), on_device(coefs[0].device):
+        layout = Layout.default(plan, adjoint=True)
+        run = stepping.Run.start(layout, coefs, source_cells, receiver_cells)
+        history = DeviceHistory(layout, coefs[0], kept) if keep else None
+        out = stepping.adjoint(run, coefs, history, groups)
+    return [*out.coefs, *out.amplitudes, *out.fields, *out.memory]
+
+
+def _split_saved(plan: Plan, saved: tuple[Tensor, ...], keep: bool):
+    """(coefficients, source cells, receiver cells, history by stage) of what was saved."""
+    system, rest = plan.system, list(saved)
+    counts = [s.histories for s in system.stages] if keep else []
+    kept = [[rest.pop() for _ in range(n)][::-1] for n in reversed(counts)][::-1]
+    receiver_cells = tuple(rest.pop() for _ in system.recorded)[::-1]
+    source_cells = tuple(rest.pop() for _ in system.injections)[::-1]
+    return tuple(rest), source_cells, receiver_cells, kept
+
+
 class Propagate(torch.autograd.Function):
     """Flat tensors and one hashable plan in; records, final fields and final memory out."""
 
@@ -65,36 +93,63 @@ class Propagate(torch.autograd.Function):
         costs["history_bytes"] = history.nbytes if history else 0
         kept = history.flat if history else []
         ctx.plan, ctx.keep = plan, keep
+        ctx.shapes = [t.shape for t in (*coefs, *amplitudes, *fields, *memory)]
         ctx.save_for_backward(*coefs, *source_cells, *receiver_cells, *kept)
+        ctx.save_for_forward(*coefs, *source_cells, *receiver_cells, *kept)
         return (*records, *out, *last)
 
     @staticmethod
     def backward(ctx: Any, *bars: Tensor) -> tuple:
-        plan: Plan = ctx.plan
-        system, saved = plan.system, list(ctx.saved_tensors)
-        kept = sum(s.histories for s in system.stages) if ctx.keep else 0
-        values = [saved.pop() for _ in range(kept)][::-1]
-        receiver_cells = tuple(saved.pop() for _ in system.recorded)[::-1]
-        source_cells = tuple(saved.pop() for _ in system.injections)[::-1]
-        coefs = tuple(saved)
-        split = len(system.recorded), len(system.recorded) + len(system.fields)
-        groups = bars[: split[0]], bars[split[0] : split[1]], bars[split[1] :]
-        with torch.no_grad(), on_device(coefs[0].device):
-            layout = Layout.default(plan, adjoint=True)
-            run = stepping.Run.start(layout, coefs, source_cells, receiver_cells)
-            history = None
-            if ctx.keep:
-                staged, at = [], 0
-                for stage in system.stages:
-                    staged.append(values[at : at + stage.histories])
-                    at += stage.histories
-                history = DeviceHistory(run.layout, coefs[0], staged)
-            out = stepping.adjoint(run, coefs, history, groups)
-        found = [*out.coefs, *out.amplitudes, *out.fields, *out.memory]
+        saved = ctx.saved_tensors
+        found = _cotangents(ctx.plan, saved, ctx.keep, bars)
         if torch.is_grad_enabled():  # create_graph: a further derivative would miss the run
+            coefs = _split_saved(ctx.plan, saved, ctx.keep)[0]
             found = [None if g is None else FirstDerivative.apply(g, *coefs, *bars) for g in found]
-        none = [None] * (len(source_cells) + len(receiver_cells))
+        system = ctx.plan.system
+        none = [None] * (len(system.injections) + len(system.recorded))
         return (None, None, None, *found, *none)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> tuple:
+        plan, saved = ctx.plan, ctx.saved_tensors
+        coefs = _split_saved(plan, saved, ctx.keep)[0]
+        if torch.is_grad_enabled() and any(c.requires_grad for c in coefs):
+            raise RuntimeError(
+                "backend: got a Jacobian-vector product at a model that requires a gradient, "
+                "expected one that does not, with Triton. Detach the model, or use backend='eager'."
+            )
+        count = len(ctx.shapes)
+        moved = [
+            coefs[0].new_zeros(shape) if t is None else t
+            for t, shape in zip(tangents[3 : 3 + count], ctx.shapes, strict=True)
+        ]
+        return Tangent.apply(plan, ctx.keep, len(saved), *saved, *moved)
+
+
+class Tangent(torch.autograd.Function):
+    """The Jacobian of `Propagate` at a kept run, linear in the changes of its inputs."""
+
+    @staticmethod
+    def forward(ctx: Any, plan: Plan, keep: bool, count: int, *flat: Any) -> Tensors:
+        saved, moved = flat[:count], flat[count:]
+        coefs, source_cells, receiver_cells, kept = _split_saved(plan, saved, keep)
+        everything = (*moved, *source_cells, *receiver_cells)
+        changes, amplitudes, fields, memory, _, _ = _split(plan, everything)
+        with torch.no_grad(), on_device(coefs[0].device):
+            layout = Layout.default(plan)
+            run = stepping.Run.start(layout, coefs, source_cells, receiver_cells)
+            history = DeviceHistory(layout, coefs[0], kept) if keep else None
+            records, out, last, _ = stepping.forward(
+                run, amplitudes, fields, memory, history, changes if keep else ()
+            )
+        ctx.plan, ctx.keep, ctx.count = plan, keep, count
+        ctx.save_for_backward(*saved)
+        return (*records, *out, *last)
+
+    @staticmethod
+    def backward(ctx: Any, *bars: Tensor) -> tuple:
+        found = _cotangents(ctx.plan, ctx.saved_tensors, ctx.keep, bars)
+        return (None, None, None, *[None] * ctx.count, *found)
 
 
 def propagate(
@@ -108,10 +163,12 @@ def propagate(
 ) -> tuple[tuple[Tensors, Tensors, Tensors], dict[str, int]]:
     """Run a plan on the Triton backend: ((records, fields, memory), costs).
 
-    The history is kept only if a coefficient needs a gradient. A second derivative raises.
+    The history is kept only if a coefficient needs a gradient or has a tangent. A second derivative
+    raises.
     """
     costs: dict[str, int] = {}
-    keep = torch.is_grad_enabled() and any(c.requires_grad for c in coefs)
+    moved = any(forward_ad.unpack_dual(c).tangent is not None for c in coefs)
+    keep = moved or (torch.is_grad_enabled() and any(c.requires_grad for c in coefs))
     flat = (*coefs, *amplitudes, *fields, *memory, *source_cells, *receiver_cells)
     out = Propagate.apply(plan, keep, costs, *flat)
     a, b = len(receiver_cells), len(receiver_cells) + len(fields)

@@ -54,8 +54,10 @@ class Run:
         kinds = self.layout.plan.memories
         return [Memory(self.layout, a, s, v) for (a, s), v in zip(kinds, values, strict=True)]
 
-    def launcher(self) -> Launcher:
-        return Launcher(self.layout, self.tables, self.coefs)
+    def launcher(self, changes: Tensors = ()) -> Launcher:
+        """Of a tangent run with the changes of the coefficients."""
+        moved = tuple(buffers.aligned(self.layout, c) for c in changes)
+        return Launcher(self.layout, self.tables, self.coefs, moved)
 
 
 def _rotate(items: list[Tensor], rotation: tuple[int, ...]) -> list[Tensor]:
@@ -75,11 +77,20 @@ def _swap(memories: list[Memory], plan: Plan, index: int) -> None:
 
 
 def forward(
-    run: Run, amplitudes: Tensors, fields: Tensors, memory: Tensors, history: DeviceHistory | None
+    run: Run,
+    amplitudes: Tensors,
+    fields: Tensors,
+    memory: Tensors,
+    history: DeviceHistory | None,
+    changes: Tensors = (),
 ) -> tuple[Tensors, Tensors, Tensors, int]:
-    """All steps forward: (records [shot, receiver, time], fields, memory, launches)."""
+    """All steps forward: (records [shot, receiver, time], fields, memory, launches).
+
+    With changes of the coefficients it is the tangent run to the one that kept the history, and all
+    other inputs are changes too.
+    """
     layout, plan = run.layout, run.layout.plan
-    system, launcher = plan.system, run.launcher()
+    system, launcher = plan.system, run.launcher(changes)
     live = [buffers.aligned(layout, f) for f in fields]
     memories = run.memories(memory)
     recording = [

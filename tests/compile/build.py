@@ -51,7 +51,7 @@ def plan_of(equation: str, dtype: str, order: int, ndim: int) -> Plan:
 
 
 def sources(plan: Plan):
-    """(name, ASTSource) of every stage's forward and adjoint kernel, history and gradient kept."""
+    """(name, ASTSource) of every stage's forward, tangent and adjoint kernel, with history."""
     real = {"float32": "*fp32", "float64": "*fp64"}[plan.dtype]
     layout = Layout.default(plan)
     blocks = (*layout.interior, *layout.boundary)
@@ -79,7 +79,11 @@ def sources(plan: Plan):
             "STENCIL": stencil(plan.order),
             "BLOCKS": blocks,
         }
-        yield f"forward{index}", source(stage_forward_kernel, common | points, forward)
+        for name in ("forward", "tangent"):
+            changes = {"changes": common["coefs"] if name == "tangent" else ()}
+            forward["PUSH"] = jitted(stage.push_coefficients) if name == "tangent" else None
+            kernel = source(stage_forward_kernel, common | changes | points, forward)
+            yield f"{name}{index}", kernel
         where = slots(
             stage.bars, stage.adjoint_targets, (stage.bars[0],), (stage.adjoint_targets[0],)
         )

@@ -1,4 +1,4 @@
-"""Deepwave 0.1.0's stored runs, reproduced in float64: records, final fields, every gradient.
+"""Stored runs of Deepwave 0.1.0 and tide-gpr 0.1.2, reproduced in float64: every output, gradient.
 
 A subset lies in tests/data; the full set in ../shared/data/peers beside the repository, or in the
 folder ``peers`` of WAVESIM_DATA.
@@ -24,8 +24,20 @@ DEVICE = {"eager": "cpu", "triton": "cuda"}
 ROOT = Path(__file__).resolve().parents[2]
 COMMITTED = ROOT / "tests" / "data"
 PEERS = Path(os.environ.get("WAVESIM_DATA", ROOT.parent / "shared" / "data")) / "peers"
-SUBSET = ("2d_acc4", "2d_acc4_faces", "2d_acc4_ratio3", "3d_acc4")
-OTHERS = ("1d_acc2", "1d_acc4", "1d_acc8", "2d_acc2", "2d_acc8", "3d_acc2", "3d_acc8")
+FILES = sorted(p.stem for p in COMMITTED.glob("*.npz"))
+OTHERS = [
+    *(f"deepwave_scalar_{n}d_acc{p}" for n in (1, 2, 3) for p in (2, 4, 8)),
+    *(
+        f"deepwave_{e}_{n}d_acc{p}"
+        for e in ("acoustic", "elastic")
+        for n in (2, 3)
+        for p in (2, 4, 8)
+    ),
+    "deepwave_scalar_born_2d_acc4",
+    *(f"tide_{kind}_stencil{p}" for kind in ("tm2d", "maxwell3d") for p in (2, 4)),
+]
+OTHERS = [name for name in OTHERS if name not in FILES]
+torch.set_num_threads(1)
 
 
 def relative_error(got: Tensor, expected: np.ndarray) -> float:
@@ -132,26 +144,71 @@ def errors(path: Path, backend: str) -> dict[str, float]:
     return found
 
 
+def born_errors(path: Path, backend: str) -> dict[str, float]:
+    """Relative error of every array of a Born file, and of the gradient of the perturbation."""
+    file = np.load(path)
+
+    def tensor(name: str) -> Tensor:
+        return torch.from_numpy(file[name].copy()).to(DEVICE[backend])
+
+    dv = tensor("model_dv").requires_grad_()
+    initial = {n: tensor(f"initial_{n}") for n in ("u", "um1") if f"initial_{n}" in file}
+    background, scattered = wavesim.born(
+        "scalar",
+        {"v": tensor("model_v")},
+        {"v": dv},
+        sources=Sources(tensor("source_u_amplitudes"), tensor("source_u_locations")),
+        receivers=Receivers(tensor("receiver_u_locations")),
+        initial=State(initial) if initial else None,
+        backend=backend,
+        **settings(file, "scalar"),
+    )
+    found, losses = {}, {"receiver": 0.0, "final": 0.0}
+    for kind, result in (("", scattered), ("background_", background)):
+        outputs = {"receiver_u": result.receivers}
+        outputs |= {f"final_{n}": f for n, f in result.state.fields.items()}
+        for name, value in outputs.items():
+            if f"out_{kind}{name}" in file:
+                found[kind + name] = relative_error(value, file[f"out_{kind}{name}"])
+            if not kind and f"weight_{name}" in file:
+                part = name.split("_")[0]
+                losses[part] = losses[part] + (tensor(f"weight_{name}") * value).sum()
+    for kind, loss in losses.items():
+        (gradient,) = torch.autograd.grad(loss, dv, retain_graph=True)
+        stored = file[f"grad_{kind}_model_dv"]
+        found[f"grad_{kind}_model_dv"] = relative_error(gradient, stored)
+    return found
+
+
 def check(path: Path, backend: str) -> None:
-    found = errors(path, backend)
-    models = {f"grad_receiver_model_{n}" for n in MODELS[equation_of(path)]}
-    assert models < set(found) and any(k.startswith("receiver_") for k in found)
+    if "born" in path.name:
+        found, needed = born_errors(path, backend), {"grad_receiver_model_dv", "receiver_u"}
+    else:
+        found = errors(path, backend)
+        needed = {f"grad_receiver_model_{n}" for n in MODELS[equation_of(path)]}
+    assert needed < set(found) and any(k.startswith("receiver_") for k in found)
     wrong = {name: error for name, error in found.items() if not error <= TOLERANCE}
     assert not wrong, (path.name, wrong)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", SUBSET)
-def test_committed_runs_of_deepwave_are_reproduced(name, backend):
-    """Every array of the file to 1e-12 of its largest value (worst observed, eager: 1.7e-14)."""
-    check(COMMITTED / f"deepwave_scalar_{name}.npz", backend)
+@pytest.mark.parametrize("name", FILES)
+def test_committed_runs_are_reproduced(name, backend):
+    """Every array of the file to 1e-12 of its largest value (worst observed, eager: 1.8e-14)."""
+    check(COMMITTED / f"{name}.npz", backend)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", OTHERS)
-def test_all_runs_of_deepwave_are_reproduced(name, backend):
+def test_all_runs_are_reproduced(name, backend):
     """The rest of the set, to 1e-12 (worst observed, eager: 1.8e-14)."""
-    path = PEERS / f"deepwave_scalar_{name}.npz"
+    path = PEERS / f"{name}.npz"
     if not path.exists():
         pytest.skip("no ../shared/data/peers beside the repository; set WAVESIM_DATA")
     check(path, backend)
+
+
+def test_a_file_of_every_equation_is_committed():
+    """A clone alone tests them all."""
+    kinds = {equation_of(COMMITTED / name) for name in FILES if "born" not in name}
+    assert kinds == set(MODELS) and any("born" in name for name in FILES)

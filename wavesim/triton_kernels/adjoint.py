@@ -11,24 +11,16 @@ import triton.language as tl
 
 from .points import inject, record
 from .stencil import layer_offset, pull
+from .tile import cells, load_all, past, tile_of_program
 
 LANES = tl.constexpr(32)
 
 
 @triton.jit
 def second_transposed(
-    b,
-    c,
-    base,
-    cbase,
-    at,
-    s,
-    rh2,
-    PULL: tl.constexpr,
-    GROUP: tl.constexpr,
-    SIGN: tl.constexpr,
+    b, c, base, cbase, at, s, rh2, PULL: tl.constexpr, GROUP: tl.constexpr, SIGN: tl.constexpr,
     STENCIL: tl.constexpr,
-):
+):  # fmt: skip
     """``D2 q``: the collocated second derivative is symmetric."""
     R: tl.constexpr = STENCIL[0]
     q0 = pull(b, c, base, cbase, at, PULL, GROUP, SIGN)
@@ -51,25 +43,9 @@ def _cotangents(q, prof, i, L, read, mo):
 
 @triton.jit
 def second_layer_transposed(
-    b,
-    c,
-    base,
-    cbase,
-    at,
-    s,
-    rh,
-    rh2,
-    prof,
-    i,
-    L,
-    read,
-    write,
-    spot,
-    PULL: tl.constexpr,
-    GROUP: tl.constexpr,
-    SIGN: tl.constexpr,
-    STENCIL: tl.constexpr,
-):
+    b, c, base, cbase, at, s, rh, rh2, prof, i, L, read, write, spot, PULL: tl.constexpr,
+    GROUP: tl.constexpr, SIGN: tl.constexpr, STENCIL: tl.constexpr,
+):  # fmt: skip
     """Transposes second_layer: ``D2 ((1+e) t) - D1 (de t + P)`` with ``t = (1+e) q + Z``, where
     ``Z <- c (e q + Z)`` is e times the adjoint of zeta and ``P <- c P - c e D1 t`` is c e times
     that of the memory ``c psi``."""
@@ -94,19 +70,9 @@ def second_layer_transposed(
 
 @triton.jit
 def staggered_transposed(
-    b,
-    c,
-    base,
-    cbase,
-    at,
-    s,
-    rh,
-    PULL: tl.constexpr,
-    GROUP: tl.constexpr,
-    SIGN: tl.constexpr,
-    SIDE: tl.constexpr,
-    STENCIL: tl.constexpr,
-):
+    b, c, base, cbase, at, s, rh, PULL: tl.constexpr, GROUP: tl.constexpr, SIGN: tl.constexpr,
+    SIDE: tl.constexpr, STENCIL: tl.constexpr,
+):  # fmt: skip
     """Minus the first derivative of q to the other side."""
     R: tl.constexpr = STENCIL[0]
     UP: tl.constexpr = 1 if SIDE > 0 else 0
@@ -127,25 +93,9 @@ def _staggered_cotangent(q, rows, i, L, read, mo):
 
 @triton.jit
 def staggered_layer_transposed(
-    b,
-    c,
-    base,
-    cbase,
-    at,
-    s,
-    rh,
-    prof,
-    i,
-    L,
-    read,
-    write,
-    spot,
-    PULL: tl.constexpr,
-    GROUP: tl.constexpr,
-    SIGN: tl.constexpr,
-    SIDE: tl.constexpr,
-    STENCIL: tl.constexpr,
-):
+    b, c, base, cbase, at, s, rh, prof, i, L, read, write, spot, PULL: tl.constexpr,
+    GROUP: tl.constexpr, SIGN: tl.constexpr, SIDE: tl.constexpr, STENCIL: tl.constexpr,
+):  # fmt: skip
     """Transposes staggered_layer: ``psi <- b (psi + q)`` beside the transposed derivative."""
     R: tl.constexpr = STENCIL[0]
     mo, ms, owned = spot
@@ -203,46 +153,14 @@ def transposed(
             if SIDE == 0:
                 old, new = (read[M], read[M + 1]), (write[M], write[M + 1])
                 value = second_layer_transposed(
-                    b,
-                    c,
-                    base,
-                    cbase,
-                    at,
-                    s,
-                    rh,
-                    rh2,
-                    prof,
-                    i,
-                    L,
-                    old,
-                    new,
-                    spot,
-                    PULL,
-                    GROUP,
-                    SIGN,
-                    STENCIL,
-                )
+                    b, c, base, cbase, at, s, rh, rh2, prof, i, L, old, new, spot,
+                    PULL, GROUP, SIGN, STENCIL,
+                )  # fmt: skip
             else:
                 value = staggered_layer_transposed(
-                    b,
-                    c,
-                    base,
-                    cbase,
-                    at,
-                    s,
-                    rh,
-                    prof,
-                    i,
-                    L,
-                    (read[M],),
-                    (write[M],),
-                    spot,
-                    PULL,
-                    GROUP,
-                    SIGN,
-                    SIDE,
-                    STENCIL,
-                )
+                    b, c, base, cbase, at, s, rh, prof, i, L, (read[M],), (write[M],), spot,
+                    PULL, GROUP, SIGN, SIDE, STENCIL,
+                )  # fmt: skip
         else:
             value = plain_transposed(
                 b, c, base, cbase, at, s, rh, rh2, PULL, GROUP, SIGN, SIDE, STENCIL
@@ -256,88 +174,40 @@ def transposed(
 
 @triton.jit
 def adjoint_tile(
-    kind, at0, tables, fields, coefs, read, write, hist, grads, step, sizes,
-    PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr,
-    COLUMNS: tl.constexpr, SLOTS: tl.constexpr, STENCIL: tl.constexpr,
-    BLOCKS: tl.constexpr, LAYERS: tl.constexpr,
+    tile, tables, fields, coefs, read, write, hist, grads, step, sizes,
+    PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr, COLUMNS: tl.constexpr,
+    SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr, LAYERS: tl.constexpr,
 ):  # fmt: skip
     """``out <- pull_fields(out, bar, transposed derivatives, coefficients)`` on one block."""
     N0: tl.constexpr = SLOTS[0]
     N1: tl.constexpr = SLOTS[1]
-    geometry = tables[0]
-    SS, SZ, SY, origin, model_stride, L, shots = sizes
-    shot, z0, y0, x0 = at0
-    BZ: tl.constexpr = BLOCKS[3] if LAYERS else BLOCKS[0]
-    BY: tl.constexpr = BLOCKS[4] if LAYERS else BLOCKS[1]
-    BX: tl.constexpr = BLOCKS[5] if LAYERS else BLOCKS[2]
-    dz = tl.arange(0, BZ)[:, None, None]
-    dy = tl.arange(0, BY)[None, :, None]
-    dx = tl.arange(0, BX)[None, None, :]
-    at = dz * SZ + dy * SY + dx
-    inside = tl.multiple_of(origin + z0 * SZ + y0 * SY + x0, 16)
-    base, cbase = shot * SS + inside, shot * model_stride + inside
-    steps = (SZ, SY, 1)
-    where = (z0 + dz, y0 + dy, x0 + dx)
+    kind, shot = tile[0], tile[1]
+    L = sizes[5]
+    at, base, cbase, where, corner = cells(tile, sizes, BLOCKS, LAYERS)
+    steps = (sizes[1], sizes[2], 1)
     bars = ()
     for k in tl.static_range(N0):
         bars = bars + (fields[SLOTS[4 + k]],)
     TERMS: tl.constexpr = (len(COLUMNS) - 1) // 6
     div = ()
     for out in tl.static_range(N1):
-        total = tl.zeros((BZ, BY, BX), fields[0].dtype.element_ty)
+        total = tl.zeros(at.shape, fields[0].dtype.element_ty)
         for d in tl.static_range(TERMS):
             if COLUMNS[1 + 6 * d] == out:
                 total += transposed(
-                    kind,
-                    shot,
-                    where,
-                    bars,
-                    coefs,
-                    base,
-                    cbase,
-                    at,
-                    steps,
-                    tables,
-                    L,
-                    read,
-                    write,
-                    PULL,
-                    COLUMNS,
-                    d,
-                    STENCIL,
-                    LAYERS,
-                )
+                    kind, shot, where, bars, coefs, base, cbase, at, steps, tables, L, read, write,
+                    PULL, COLUMNS, d, STENCIL, LAYERS,
+                )  # fmt: skip
         div = div + (total,)
-    b = ()
-    for k in tl.static_range(N0):
-        b = b + (tl.load(bars[k] + base + at),)
+    b = load_all(bars, base, at)
     old = ()
     for k in tl.static_range(N1):
         old = old + (tl.load(fields[SLOTS[4 + N0 + k]] + base + at),)
-    c = ()
-    for k in tl.static_range(len(coefs)):
-        c = c + (tl.load(coefs[k] + cbase + at),)
-    new = FIELDS(old, b, div, c)
+    new = FIELDS(old, b, div, load_all(coefs, cbase, at))
     for k in tl.static_range(N1):
         tl.store(fields[SLOTS[4 + N0 + k]] + base + at, new[k])
     if len(grads) > 0:
-        row, plane = tl.load(geometry + 3), tl.load(geometry + 4)
-        start = (step * shots + shot) * tl.load(geometry + 5) + z0 * plane + y0 * row + x0
-        to = tl.multiple_of(start, 4) + dz * plane + dy * row + dx
-        kept = ()
-        for k in tl.static_range(len(hist)):
-            if LAYERS:
-                real = (
-                    (where[0] < tl.load(geometry))
-                    & (where[1] < tl.load(geometry + 1))
-                    & (where[2] < tl.load(geometry + 2))
-                )
-                kept = kept + (
-                    tl.load(hist[k] + to, mask=real, other=0.0, eviction_policy="evict_first"),
-                )
-            else:
-                kept = kept + (tl.load(hist[k] + to, eviction_policy="evict_first"),)
-        more = GRADIENT(b, kept)
+        more = GRADIENT(b, past(hist, tables[0], step, where, corner, sizes, LAYERS))
         for k in tl.static_range(len(grads)):
             to_grad = grads[k] + base + at
             tl.store(to_grad, tl.load(to_grad) + more[k])
@@ -346,9 +216,8 @@ def adjoint_tile(
 @triton.jit(do_not_specialize=["step"])
 def stage_adjoint_kernel(
     table, tables, fields, coefs, read, write, hist, grads, recording, injecting, step, sizes,
-    PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr,
-    COLUMNS: tl.constexpr, SLOTS: tl.constexpr, STENCIL: tl.constexpr,
-    SHIFTS: tl.constexpr, BLOCKS: tl.constexpr,
+    PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr, COLUMNS: tl.constexpr,
+    SLOTS: tl.constexpr, STENCIL: tl.constexpr, SHIFTS: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
     """A tile of one shot, transposing ``stage_forward_kernel``: the bars at source points are the
     amplitudes' cotangents, and the records' cotangents enter the adjoint fields.
@@ -361,77 +230,25 @@ def stage_adjoint_kernel(
     N1: tl.constexpr = SLOTS[1]
     N2: tl.constexpr = SLOTS[2]
     N3: tl.constexpr = SLOTS[3]
-    key = tl.program_id(0).to(tl.int64)
-    shots = sizes[6]
-    shot, tile = key % shots, key // shots
-    kind = tl.load(table + 4 * tile)
-    z0 = tl.load(table + 4 * tile + 1).to(tl.int64)
-    y0 = tl.load(table + 4 * tile + 2).to(tl.int64)
-    x0 = tl.multiple_of(tl.load(table + 4 * tile + 3).to(tl.int64), 32)
-    at0 = (shot, z0, y0, x0)
-    first = shot * sizes[0]
+    key, tile = tile_of_program(table, sizes)
+    first = tile[1] * sizes[0]
     for k in tl.static_range(N2):
         record(
-            fields[SLOTS[4 + N0 + N1 + k]] + first,
-            recording[3 * k],
-            recording[3 * k + 1],
-            recording[3 * k + 2],
-            step,
-            key,
-            LANES,
-        )
-    if kind == 0:
+            fields[SLOTS[4 + N0 + N1 + k]] + first, recording[3 * k], recording[3 * k + 1],
+            recording[3 * k + 2], step, key, LANES,
+        )  # fmt: skip
+    if tile[0] == 0:
         adjoint_tile(
-            kind,
-            at0,
-            tables,
-            fields,
-            coefs,
-            read,
-            write,
-            hist,
-            grads,
-            step,
-            sizes,
-            PULL,
-            FIELDS,
-            GRADIENT,
-            COLUMNS,
-            SLOTS,
-            STENCIL,
-            BLOCKS,
-            False,
-        )
+            tile, tables, fields, coefs, read, write, hist, grads, step, sizes,
+            PULL, FIELDS, GRADIENT, COLUMNS, SLOTS, STENCIL, BLOCKS, False,
+        )  # fmt: skip
     else:
         adjoint_tile(
-            kind,
-            at0,
-            tables,
-            fields,
-            coefs,
-            read,
-            write,
-            hist,
-            grads,
-            step,
-            sizes,
-            PULL,
-            FIELDS,
-            GRADIENT,
-            COLUMNS,
-            SLOTS,
-            STENCIL,
-            BLOCKS,
-            True,
-        )
+            tile, tables, fields, coefs, read, write, hist, grads, step, sizes,
+            PULL, FIELDS, GRADIENT, COLUMNS, SLOTS, STENCIL, BLOCKS, True,
+        )  # fmt: skip
     for k in tl.static_range(N3):
         inject(
-            fields[SLOTS[4 + N0 + N1 + N2 + k]] + first,
-            injecting[4 * k],
-            injecting[4 * k + 1],
-            injecting[4 * k + 2],
-            injecting[4 * k + 3],
-            step + SHIFTS[k],
-            key,
-            LANES,
-        )
+            fields[SLOTS[4 + N0 + N1 + N2 + k]] + first, injecting[4 * k], injecting[4 * k + 1],
+            injecting[4 * k + 2], injecting[4 * k + 3], step + SHIFTS[k], key, LANES,
+        )  # fmt: skip

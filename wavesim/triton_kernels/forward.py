@@ -7,6 +7,7 @@ import triton.language as tl
 
 from .points import inject, record
 from .stencil import central, layer_offset, second, staggered
+from .tile import cells, keep_history, load_all, past, tile_of_program
 
 LANES = tl.constexpr(32)
 
@@ -86,52 +87,29 @@ def derivative(
 
 @triton.jit
 def forward_tile(
-    kind, at0, tables, fields, coefs, read, write, hist, step, sizes,
-    UPDATE: tl.constexpr, HISTORY: tl.constexpr, COLUMNS: tl.constexpr,
-    SLOTS: tl.constexpr, STENCIL: tl.constexpr,
-    BLOCKS: tl.constexpr, LAYERS: tl.constexpr,
+    tile, tables, fields, coefs, changes, read, write, hist, step, sizes,
+    UPDATE: tl.constexpr, HISTORY: tl.constexpr, PUSH: tl.constexpr, COLUMNS: tl.constexpr,
+    SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr, LAYERS: tl.constexpr,
 ):  # fmt: skip
-    """``targets <- update(old, reads, g, coefficients)`` on one block of cells."""
+    """``targets <- update(old, reads, g, coefficients)`` on one block of cells; of a tangent run
+    plus ``PUSH(changes, history)``, the history being that of the run it belongs to."""
     N0: tl.constexpr = SLOTS[0]
     N1: tl.constexpr = SLOTS[1]
-    geometry = tables[0]
-    SS, SZ, SY, origin, model_stride, L, shots = sizes
-    shot, z0, y0, x0 = at0
-    BZ: tl.constexpr = BLOCKS[3] if LAYERS else BLOCKS[0]
-    BY: tl.constexpr = BLOCKS[4] if LAYERS else BLOCKS[1]
-    BX: tl.constexpr = BLOCKS[5] if LAYERS else BLOCKS[2]
-    dz = tl.arange(0, BZ)[:, None, None]
-    dy = tl.arange(0, BY)[None, :, None]
-    dx = tl.arange(0, BX)[None, None, :]
-    at = dz * SZ + dy * SY + dx
-    inside = tl.multiple_of(origin + z0 * SZ + y0 * SY + x0, 16)
-    base, cbase = shot * SS + inside, shot * model_stride + inside
-    steps = (SZ, SY, 1)
-    where = (z0 + dz, y0 + dy, x0 + dx)
+    kind, shot = tile[0], tile[1]
+    L = sizes[5]
+    at, base, cbase, where, corner = cells(tile, sizes, BLOCKS, LAYERS)
+    steps = (sizes[1], sizes[2], 1)
     GROUPS: tl.constexpr = COLUMNS[0]
     TERMS: tl.constexpr = (len(COLUMNS) - 1) // 6
     g = ()
     for group in tl.static_range(GROUPS):
-        total = tl.zeros((BZ, BY, BX), fields[0].dtype.element_ty)
+        total = tl.zeros(at.shape, fields[0].dtype.element_ty)
         for d in tl.static_range(TERMS):
             if COLUMNS[1 + 6 * d + 3] == group:
                 value = derivative(
-                    kind,
-                    shot,
-                    where,
-                    fields,
-                    base,
-                    at,
-                    steps,
-                    tables,
-                    L,
-                    read,
-                    write,
-                    COLUMNS,
-                    d,
-                    STENCIL,
-                    LAYERS,
-                )
+                    kind, shot, where, fields, base, at, steps, tables, L, read, write,
+                    COLUMNS, d, STENCIL, LAYERS,
+                )  # fmt: skip
                 if COLUMNS[1 + 6 * d + 4] > 0:
                     total += value
                 else:
@@ -143,114 +121,57 @@ def forward_tile(
     reads = ()
     for k in tl.static_range(N0):
         reads = reads + (tl.load(fields[SLOTS[4 + k]] + base + at),)
-    c = ()
-    for k in tl.static_range(len(coefs)):
-        c = c + (tl.load(coefs[k] + cbase + at),)
+    c = load_all(coefs, cbase, at)
     new = UPDATE(old, reads, g, c)
-    for k in tl.static_range(N1):
-        tl.store(fields[SLOTS[4 + N0 + k]] + base + at, new[k])
-    if len(hist) > 0:
-        kept = HISTORY(old, reads, g)
-        row, plane = tl.load(geometry + 3), tl.load(geometry + 4)
-        shot_size = tl.load(geometry + 5)
-        start = (step * shots + shot) * shot_size + z0 * plane + y0 * row + x0
-        to = tl.multiple_of(start, 4) + dz * plane + dy * row + dx
-        for k in tl.static_range(len(hist)):
-            if LAYERS:
-                real = (
-                    (where[0] < tl.load(geometry))
-                    & (where[1] < tl.load(geometry + 1))
-                    & (where[2] < row)
-                )
-                tl.store(hist[k] + to, kept[k], mask=real, cache_modifier=".cs")
-            else:
-                tl.store(hist[k] + to, kept[k], cache_modifier=".cs")
+    if PUSH is None:
+        for k in tl.static_range(N1):
+            tl.store(fields[SLOTS[4 + N0 + k]] + base + at, new[k])
+        if len(hist) > 0:
+            keep_history(
+                HISTORY(old, reads, g), hist, tables[0], step, where, corner, sizes, LAYERS
+            )
+    else:
+        kept = past(hist, tables[0], step, where, corner, sizes, LAYERS)
+        more = PUSH(load_all(changes, cbase, at), kept)
+        for k in tl.static_range(N1):
+            tl.store(fields[SLOTS[4 + N0 + k]] + base + at, new[k] + more[k])
 
 
 @triton.jit(do_not_specialize=["step"])
 def stage_forward_kernel(
-    table, tables, fields, coefs, read, write, hist, recording, injecting, step, sizes,
-    UPDATE: tl.constexpr, HISTORY: tl.constexpr, COLUMNS: tl.constexpr,
-    SLOTS: tl.constexpr, STENCIL: tl.constexpr,
-    BLOCKS: tl.constexpr,
+    table, tables, fields, coefs, changes, read, write, hist, recording, injecting, step, sizes,
+    UPDATE: tl.constexpr, HISTORY: tl.constexpr, PUSH: tl.constexpr, COLUMNS: tl.constexpr,
+    SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
     """A tile of one shot: ``forward_tile`` between the recording and the injection of its points.
 
     COLUMNS: groups, then (source, axis, side, group, sign, first memory or -1) per derivative.
     SLOTS: four counts, then the fields read, targets, recorded, injected into. BLOCKS: interior
-    block, then boundary block.
+    block, then boundary block. PUSH: None, or of a tangent run the effect of changed coefficients.
     """
     N0: tl.constexpr = SLOTS[0]
     N1: tl.constexpr = SLOTS[1]
     N2: tl.constexpr = SLOTS[2]
     N3: tl.constexpr = SLOTS[3]
-    key = tl.program_id(0).to(tl.int64)
-    shots = sizes[6]
-    shot, tile = key % shots, key // shots
-    kind = tl.load(table + 4 * tile)
-    z0 = tl.load(table + 4 * tile + 1).to(tl.int64)
-    y0 = tl.load(table + 4 * tile + 2).to(tl.int64)
-    x0 = tl.multiple_of(tl.load(table + 4 * tile + 3).to(tl.int64), 32)
-    at0 = (shot, z0, y0, x0)
-    first = shot * sizes[0]
+    key, tile = tile_of_program(table, sizes)
+    first = tile[1] * sizes[0]
     for k in tl.static_range(N2):
         record(
-            fields[SLOTS[4 + N0 + N1 + k]] + first,
-            recording[3 * k],
-            recording[3 * k + 1],
-            recording[3 * k + 2],
-            step,
-            key,
-            LANES,
-        )
-    if kind == 0:
+            fields[SLOTS[4 + N0 + N1 + k]] + first, recording[3 * k], recording[3 * k + 1],
+            recording[3 * k + 2], step, key, LANES,
+        )  # fmt: skip
+    if tile[0] == 0:
         forward_tile(
-            kind,
-            at0,
-            tables,
-            fields,
-            coefs,
-            read,
-            write,
-            hist,
-            step,
-            sizes,
-            UPDATE,
-            HISTORY,
-            COLUMNS,
-            SLOTS,
-            STENCIL,
-            BLOCKS,
-            False,
-        )
+            tile, tables, fields, coefs, changes, read, write, hist, step, sizes,
+            UPDATE, HISTORY, PUSH, COLUMNS, SLOTS, STENCIL, BLOCKS, False,
+        )  # fmt: skip
     else:
         forward_tile(
-            kind,
-            at0,
-            tables,
-            fields,
-            coefs,
-            read,
-            write,
-            hist,
-            step,
-            sizes,
-            UPDATE,
-            HISTORY,
-            COLUMNS,
-            SLOTS,
-            STENCIL,
-            BLOCKS,
-            True,
-        )
+            tile, tables, fields, coefs, changes, read, write, hist, step, sizes,
+            UPDATE, HISTORY, PUSH, COLUMNS, SLOTS, STENCIL, BLOCKS, True,
+        )  # fmt: skip
     for k in tl.static_range(N3):
         inject(
-            fields[SLOTS[4 + N0 + N1 + N2 + k]] + first,
-            injecting[4 * k],
-            injecting[4 * k + 1],
-            injecting[4 * k + 2],
-            injecting[4 * k + 3],
-            step,
-            key,
-            LANES,
-        )
+            fields[SLOTS[4 + N0 + N1 + N2 + k]] + first, injecting[4 * k], injecting[4 * k + 1],
+            injecting[4 * k + 2], injecting[4 * k + 3], step, key, LANES,
+        )  # fmt: skip

@@ -96,8 +96,10 @@ def spill_free(kernel: Any, grid: tuple[int, ...], arguments: dict[str, Any]) ->
 class Launcher:
     """Launches the stages of one run; everything a kernel reads is an argument of it."""
 
-    def __init__(self, layout: Layout, tables: Tables, coefs: tuple[Tensor, ...]) -> None:
-        self.layout, self.plan, self.coefs, self.count = layout, layout.plan, coefs, 0
+    def __init__(self, layout: Layout, tables: Tables, coefs: tuple[Tensor, ...],
+                 changes: tuple[Tensor, ...] = ()) -> None:  # fmt: skip
+        self.layout, self.plan, self.count = layout, layout.plan, 0
+        self.coefs, self.changes = coefs, changes
         self.limits: dict[Hashable, dict[str, int]] = {}
         self.tables, s = tables, layout.strides
         shared = 0 if coefs[0].shape[0] == 1 else s.shot
@@ -125,7 +127,7 @@ class Launcher:
         own = kernel, index, arguments["SLOTS"]
         if own not in self.limits:
             device = self.tables.tiles.device
-            key = (*own, len(arguments["hist"]), self.layout, device)
+            key = (*own, len(arguments["hist"]), bool(self.changes), self.layout, device)
             if key not in _limits:
                 _limits[key] = spill_free(kernel, self.grid, arguments)
             self.limits[own] = _limits[key]
@@ -135,16 +137,18 @@ class Launcher:
     def forward(self, index: int, fields: list[Tensor], memories: list[Memory],
                 hist: tuple[tuple[Tensor, ...], int], step: int,
                 record: list[Points], inject: list[Points]) -> None:  # fmt: skip
-        """Launch stage ``index`` of a step."""
+        """Launch stage ``index`` of a step, or of a tangent one if there are ``changes``."""
         stage = self.plan.system.stages[index]
         arguments = {
             **self._common(fields, stage.coefficients, memories),
+            "changes": tuple(self.changes[i] for i in stage.coefficients) if self.changes else (),
             "hist": hist[0],
             "recording": _recording(record),
             "injecting": _injecting(inject),
             "step": step,
             "UPDATE": jitted(stage.update),
             "HISTORY": jitted(stage.history),
+            "PUSH": jitted(stage.push_coefficients) if self.changes else None,
             "COLUMNS": columns(self.plan, index, False),
             "SLOTS": slots(stage.reads, stage.targets, _slots(record), _slots(inject)),
         }
