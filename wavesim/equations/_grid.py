@@ -62,3 +62,16 @@ def difference_norm(node: Tensor, half: Tensor, dim: int, h: float, weights) -> 
 def homogeneous_speed(rate: Tensor, spacing, weights) -> Tensor:
     """The speed whose homogeneous medium has the largest frequency ``rate``, 1/s, on this grid."""
     return rate / (2 * sum(weights) * sum(h**-2 for h in spacing) ** 0.5)
+
+
+def largest_eigenvalue(q: Tensor) -> Tensor:
+    """Of a small symmetric matrix of non-negative numbers, from above.
+
+    Collatz and Wielandt: ``max (q w) / w`` is a bound for any positive w; power iteration makes
+    w almost the eigenvector. Nothing is read back, unlike by an eigenvalue routine.
+    """
+    w = torch.ones_like(q[0])
+    for _ in range(8):
+        w = q @ w
+        w = (w / w.max().clamp(min=1e-30)).clamp(min=1e-3)
+    return ((q @ w) / w).max()

@@ -48,7 +48,7 @@ class Stage:
     ``div`` being the transposed derivatives; ``pull_coefficients(bar, history)`` what a step adds
     to the gradient of each coefficient. ``bars`` and ``adjoint_targets`` are the adjoint slots that
     are read at neighbours and overwritten, the latter in the order of the distinct sources.
-    ``push_coefficients(d coef, history)`` is what a change of the coefficients adds to the targets,
+    ``push_coefficients(history, d coef)`` is what a change of the coefficients adds to the targets,
     the partner of ``pull_coefficients``. ``adjoint_reads`` are coefficients of other stages that
     ``pull_fields`` gets after this stage's own: the factor of an old target (a lossy field) is
     applied where its adjoint is overwritten, not where neighbours still read it.

@@ -13,7 +13,14 @@ from itertools import combinations
 
 import torch
 
-from ._grid import difference_norm, harmonic_mean, homogeneous_speed, inverse, mean
+from ._grid import (
+    difference_norm,
+    harmonic_mean,
+    homogeneous_speed,
+    inverse,
+    largest_eigenvalue,
+    mean,
+)
 from ._leapfrog import leapfrog
 from ._spec import Derivative, Equation, Injection, Parameter, Stage, System
 
@@ -27,7 +34,7 @@ def update2(old, read, g, coef):
     )
 
 
-def pull2(bar, coef):
+def hooke2(bar, coef):
     trace = coef[0] * (bar[0] + bar[1])
     return (trace + 2 * coef[1] * bar[0], trace + 2 * coef[1] * bar[1], coef[2] * bar[2])
 
@@ -37,15 +44,6 @@ def gradient2(bar, hist):
         (bar[0] + bar[1]) * (hist[0] + hist[1]),
         2 * (bar[0] * hist[0] + bar[1] * hist[1]),
         bar[2] * hist[2],
-    )
-
-
-def push2(dcoef, hist):
-    trace = dcoef[0] * (hist[0] + hist[1])
-    return (
-        trace + 2 * dcoef[1] * hist[0],
-        trace + 2 * dcoef[1] * hist[1],
-        dcoef[2] * hist[2],
     )
 
 
@@ -61,7 +59,7 @@ def update3(old, read, g, coef):
     )
 
 
-def pull3(bar, coef):
+def hooke3(bar, coef):
     trace = coef[0] * (bar[0] + bar[1] + bar[2])
     return (
         trace + 2 * coef[1] * bar[0],
@@ -83,18 +81,6 @@ def gradient3(bar, hist):
     )
 
 
-def push3(dcoef, hist):
-    trace = dcoef[0] * (hist[0] + hist[1] + hist[2])
-    return (
-        trace + 2 * dcoef[1] * hist[0],
-        trace + 2 * dcoef[1] * hist[1],
-        trace + 2 * dcoef[1] * hist[2],
-        dcoef[2] * hist[3],
-        dcoef[3] * hist[4],
-        dcoef[4] * hist[5],
-    )
-
-
 def stress(ndim: int, slots: dict[tuple[int, int], int]) -> Stage:
     """``s_ii += lamb sum e_kk + 2 mu e_ii``, ``s_ij += mu (d_j v_i + d_i v_j)``, all times dt."""
     terms = []
@@ -104,18 +90,17 @@ def stress(ndim: int, slots: dict[tuple[int, int], int]) -> Stage:
         else:
             terms.append(Derivative(source=i, axis=j, side=1, group=group))
             terms.append(Derivative(source=j, axis=i, side=1, group=group))
-    update, pull, gradient, push = (
-        (update2, pull2, gradient2, push2) if ndim == 2 else (update3, pull3, gradient3, push3)
-    )
+    two, three = (update2, hooke2, gradient2), (update3, hooke3, gradient3)
+    update, hooke, gradient = two if ndim == 2 else three
     targets, pairs = tuple(slots.values()), len(slots) - ndim
     return leapfrog(
         tuple(terms),
         targets,
         tuple(range(ndim, ndim + 2 + pairs)),
         update=update,
-        pull_derivatives=pull,
+        pull_derivatives=hooke,
         pull_coefficients=gradient,
-        push_coefficients=push,
+        push_coefficients=hooke,
     )
 
 
@@ -193,12 +178,8 @@ def speed(parameters, spacing, weights):
         for i in count
     ]
     d = torch.stack([torch.stack(row) for row in each])
-    q = d * d.t() + torch.diag(d.square().sum(1))
-    w = torch.ones_like(q[0])
-    for _ in range(8):  # Collatz and Wielandt: max (q w) / w is a bound for any positive w
-        w = q @ w
-        w = (w / w.max().clamp(min=1e-30)).clamp(min=1e-3)
-    rate = (acoustic.square().sum() + ((q @ w) / w).max()).sqrt()
+    shear_part = largest_eigenvalue(d * d.t() + torch.diag(d.square().sum(1)))
+    rate = (acoustic.square().sum() + shear_part).sqrt()
     return homogeneous_speed(rate, spacing, weights)
 
 

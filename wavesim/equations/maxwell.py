@@ -13,78 +13,12 @@ from functools import cache, partial
 
 from ._grid import close, inverse, mean, neighbours
 from ._leapfrog import leapfrog
+from ._lossy import DECAY, LOSSY
 from ._spec import Derivative, Equation, Injection, Layer, Parameter, System
 
 EPSILON_0 = 8.8541878128e-12
 MU_0 = 1.2566370614359173e-06
 CYCLE = {"x": ("y", "z"), "y": ("z", "x"), "z": ("x", "y")}
-
-
-def lossy1(old, read, g, coef):
-    return (coef[0] * old[0] + coef[1] * g[0],)
-
-
-def history1(old, read, g):
-    return (old[0], g[0])
-
-
-def pull1(bar, coef):
-    return (coef[1] * bar[0],)
-
-
-def gradient1(bar, hist):
-    return (bar[0] * hist[0], bar[0] * hist[1])
-
-
-def push1(dcoef, hist):
-    return (dcoef[0] * hist[0] + dcoef[1] * hist[1],)
-
-
-def decay1(out, bar, div, coef):
-    return (coef[2] * out[0] + div[0],)
-
-
-def lossy3(old, read, g, coef):
-    return (
-        coef[0] * old[0] + coef[3] * g[0],
-        coef[1] * old[1] + coef[4] * g[1],
-        coef[2] * old[2] + coef[5] * g[2],
-    )
-
-
-def history3(old, read, g):
-    return (old[0], old[1], old[2], g[0], g[1], g[2])
-
-
-def pull3(bar, coef):
-    return (coef[3] * bar[0], coef[4] * bar[1], coef[5] * bar[2])
-
-
-def gradient3(bar, hist):
-    return (
-        bar[0] * hist[0],
-        bar[1] * hist[1],
-        bar[2] * hist[2],
-        bar[0] * hist[3],
-        bar[1] * hist[4],
-        bar[2] * hist[5],
-    )
-
-
-def push3(dcoef, hist):
-    return (
-        dcoef[0] * hist[0] + dcoef[3] * hist[3],
-        dcoef[1] * hist[1] + dcoef[4] * hist[4],
-        dcoef[2] * hist[2] + dcoef[5] * hist[5],
-    )
-
-
-def decay3(out, bar, div, coef):
-    return (
-        coef[3] * out[0] + div[0],
-        coef[4] * out[1] + div[1],
-        coef[5] * out[2] + div[2],
-    )
 
 
 def curl(fields: list[str], targets: list[str], axes: str, side: int) -> tuple[Derivative, ...]:
@@ -109,11 +43,6 @@ def build(ndim: int) -> System:
     faraday = curl(fields, magnetic, axes, side=1)
     ampere = curl(fields, electric, axes, side=-1)
     sources = tuple(dict.fromkeys(d.source for d in faraday))
-    lossy = (
-        (lossy1, history1, pull1, gradient1, push1, decay1)
-        if ndim == 2
-        else (lossy3, history3, pull3, gradient3, push3, decay3)
-    )
     half = [tuple(int(a == f[1]) for a in axes) for f in electric]
     half += [tuple(int(a != f[1]) for a in axes) for f in magnetic]
     place = {f: k for k, f in enumerate(fields)}
@@ -133,19 +62,14 @@ def build(ndim: int) -> System:
                 faraday,
                 tuple(range(n, n + m)),
                 tuple(range(m)),
-                pull_fields=lossy[5],
+                pull_fields=DECAY[n],
                 adjoint_reads=tuple(m + e for e in sources),
             ),
             leapfrog(
                 ampere,
                 tuple(range(n)),
                 tuple(range(m, m + 2 * n)),
-                update=lossy[0],
-                history=lossy[1],
-                histories=2 * n,
-                pull_derivatives=lossy[2],
-                pull_coefficients=lossy[3],
-                push_coefficients=lossy[4],
+                **LOSSY[n],
             ),
         ),
         rotation=tuple(range(n + m)),

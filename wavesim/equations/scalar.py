@@ -34,7 +34,7 @@ def pull_coefficients(bar, hist):
     return (bar[0] * hist[0],)
 
 
-def push_coefficients(dcoef, hist):
+def push_coefficients(hist, dcoef):
     return (dcoef[0] * hist[0],)
 
 

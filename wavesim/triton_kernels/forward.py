@@ -92,7 +92,7 @@ def forward_tile(
     SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr, LAYERS: tl.constexpr,
 ):  # fmt: skip
     """``targets <- update(old, reads, g, coefficients)`` on one block of cells; of a tangent run
-    plus ``PUSH(changes, history)``, the history being that of the run it belongs to."""
+    plus ``PUSH(history, changes)``, the history being that of the run it belongs to."""
     N0: tl.constexpr = SLOTS[0]
     N1: tl.constexpr = SLOTS[1]
     kind, shot = tile[0], tile[1]
@@ -132,7 +132,7 @@ def forward_tile(
             )
     else:
         kept = past(hist, tables[0], step, where, corner, sizes, LAYERS)
-        more = PUSH(load_all(changes, cbase, at), kept)
+        more = PUSH(kept, load_all(changes, cbase, at))
         for k in tl.static_range(N1):
             tl.store(fields[SLOTS[4 + N0 + k]] + base + at, new[k] + more[k])
 
