@@ -1,96 +1,128 @@
-"""``python -m benchmarks run``: time whole calls and append one JSON row a case."""
+"""``python -m benchmarks run``: time whole calls, one JSON row each; ``table`` prints rows."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import statistics
+import subprocess
+import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from math import prod
 from pathlib import Path
 
 import torch
-import triton
 
-import wavesim
+from .cases import CASES, Case, Experiment
 
-
-@dataclass(frozen=True)
-class Case:
-    """A scalar run: one source a shot, a row of receivers, layers of 20 cells on every face."""
-
-    shape: tuple[int, ...]
-    shots: int
-    nt: int
-    order: int = 4
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
 
 
-CASES = [
-    Case((300, 300), 1, 1000),
-    Case((300, 300), 32, 1000),
-    Case((1000, 1000), 1, 500),
-    Case((1000, 1000), 16, 500),
-    Case((2000, 2000), 8, 200),
-    Case((256, 256, 256), 1, 200),
-    Case((256, 256, 256), 1, 200, order=8),
-]
+def commit() -> str:
+    """The commit that is timed, with "+" if files differ from it; "unknown" without git."""
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True)
+        return done.stdout.strip() if done.returncode == 0 else "unknown"
+
+    head = git("rev-parse", "HEAD")
+    return head + ("+" if git("status", "--porcelain") else "")
 
 
-def measure(case: Case, gradient: bool, device: str, repeats: int = 3) -> dict:
-    """Median seconds of a whole call, synchronised, after two warm-ups."""
-    rng = torch.Generator().manual_seed(0)
-    v = (1500 + 1000 * torch.rand(case.shape, generator=rng)).to(device)
-    middle = [n // 2 for n in case.shape]
-    sources = torch.tensor([[[2, *middle[1:]]]]).repeat(case.shots, 1, 1)
-    row = torch.arange(case.shape[-1])
-    receivers = torch.stack([torch.full_like(row, 2)] * len(case.shape), -1)
-    receivers[:, 1:] = torch.tensor(middle[1:])
-    receivers[:, -1] = row
-    receivers = receivers.repeat(case.shots, 1, 1)
-    amplitudes = torch.randn(case.shots, 1, case.nt, generator=rng).to(device)
-    v.requires_grad_(gradient)
-
-    def call():
-        v.grad = None
-        out = wavesim.scalar(
-            v,
-            spacing=10.0,
-            dt=1e-3,
-            sources=wavesim.Sources(amplitudes, sources.to(device)),
-            receivers=wavesim.Receivers(receivers.to(device)),
-            boundary=wavesim.PML(width=20, frequency=25.0),
-            order=case.order,
-            max_velocity=2500.0,
-        )
-        if gradient:
-            out.receivers.square().sum().backward()
-        torch.cuda.synchronize()
-        return out.report
-
-    for _ in range(2):
-        report = call()
-    torch.cuda.reset_peak_memory_stats()
+def copy_bandwidth() -> float:
+    """Bytes a second that a large device copy reads and writes."""
+    a = torch.empty(2**28, device="cuda")
+    b = torch.randn_like(a)
     times = []
-    for _ in range(repeats):
+    for _ in range(12):
+        torch.cuda.synchronize()
         start = time.perf_counter()
-        report = call()
+        a.copy_(b)
+        torch.cuda.synchronize()
         times.append(time.perf_counter() - start)
-    seconds = statistics.median(times)
+    return 2 * a.nbytes / statistics.median(times[2:])
+
+
+def measure(case: Case, gradient: bool, repeats: int) -> dict:
+    """Quantiles of a whole call's seconds, synchronised, after two warm-ups."""
+    import triton
+
+    experiment = Experiment(case, gradient, "cuda")
+    times = []
+    for number in range(2 + repeats):
+        if number == 2:
+            torch.cuda.reset_peak_memory_stats()
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        report = experiment.run()
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+    cold, warm = times[0], sorted(times[2:])
+    seconds = statistics.median(warm)
     return {
+        "case": case.name,
         **asdict(case),
-        "equation": "scalar",
         "gradient": gradient,
+        "dtype": "float32",
+        "boundary_width": 20,
         "backend": report.backend,
         "step_ratio": report.step_ratio,
+        "kernel_launches": report.kernel_launches,
+        "graph_steps": report.graph_steps,
+        "history_bytes": report.history_bytes,
         "seconds": seconds,
+        "seconds_20": warm[len(warm) // 5],
+        "seconds_80": warm[-1 - len(warm) // 5],
+        "seconds_cold": cold,
         "us_per_step": 1e6 * seconds / case.nt,
         "gcells_per_s": prod(case.shape) * case.shots * case.nt / seconds / 1e9,
         "peak_allocated_gib": torch.cuda.max_memory_allocated() / 2**30,
+        "peak_reserved_gib": torch.cuda.max_memory_reserved() / 2**30,
         "gpu": torch.cuda.get_device_name(),
+        "cuda": torch.version.cuda,
         "torch": torch.__version__,
         "triton": triton.__version__,
+        "seed": 0,
     }
+
+
+def run(pattern: str, output: Path | None, repeats: int, steps: int | None) -> None:
+    """Time the cases whose name contains the pattern, forward and with the gradient."""
+    if not torch.cuda.is_available():
+        raise SystemExit("benchmarks: got no CUDA or ROCm device, expected one; nothing was timed.")
+    chosen = [c for c in CASES if pattern in c.name]
+    if not chosen:
+        known = ", ".join(c.name for c in CASES)
+        raise SystemExit(f"--only: got {pattern!r}, expected a part of one of: {known}.")
+    common = {"commit": commit(), "command": " ".join(["python -m benchmarks", *sys.argv[1:]])}
+    common["copy_bytes_per_s"] = copy_bandwidth()
+    for case in chosen:
+        case = replace(case, nt=steps) if steps else case
+        for gradient in (False, True):
+            row = json.dumps(common | measure(case, gradient, repeats))
+            torch.cuda.empty_cache()
+            print(row, flush=True)
+            if output:
+                with output.open("a") as out:
+                    out.write(row + "\n")
+
+
+def table(path: Path) -> str:
+    """Markdown of a file of rows: a line per case."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    cases = dict.fromkeys(r["case"] for r in rows)
+    found = {(r["case"], r["gradient"]): r for r in rows}
+    lines = ["| case | forward, Gcell/s | us a step | gradient, Gcell/s | us a step | peak, GiB |"]
+    lines.append("|---|---|---|---|---|---|")
+    for case in cases:
+        cells = [case]
+        for gradient in (False, True):
+            row = found[case, gradient]
+            cells += [f"{row['gcells_per_s']:.3g}", f"{row['us_per_step']:.3g}"]
+        lines.append("| " + " | ".join([*cells, f"{row['peak_allocated_gib']:.3g}"]) + " |")
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -98,16 +130,16 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     runner = commands.add_parser("run", help="time the cases on the current GPU")
     runner.add_argument("--output", type=Path, help="file that rows are appended to")
+    runner.add_argument("--only", default="", help="part of the names of the cases to time")
+    runner.add_argument("--repeats", type=int, default=3, help="timed calls after two warm-ups")
+    runner.add_argument("--steps", type=int, help="another number of steps, for a quick look")
+    printer = commands.add_parser("table", help="print a file of rows as Markdown")
+    printer.add_argument("rows", type=Path)
     options = parser.parse_args()
-    if not torch.cuda.is_available():
-        raise SystemExit("benchmarks: got no CUDA or ROCm device, expected one; nothing was timed.")
-    for case in CASES:
-        for gradient in (False, True):
-            row = json.dumps(measure(case, gradient, "cuda"))
-            print(row, flush=True)
-            if options.output:
-                with options.output.open("a") as out:
-                    out.write(row + "\n")
+    if options.command == "table":
+        print(table(options.rows))
+    else:
+        run(options.only, options.output, options.repeats, options.steps)
 
 
 if __name__ == "__main__":

@@ -85,10 +85,11 @@ class Propagate(torch.autograd.Function):
             layout = Layout.default(plan)
             run = stepping.Run.start(layout, coefs, source_cells, receiver_cells)
             history = DeviceHistory(run.layout, coefs[0]) if keep else None
-            records, out, last, launches = stepping.forward(
+            records, out, last, replayed = stepping.forward(
                 run, amplitudes, fields, memory, history
             )
-        costs["kernel_launches"] = launches
+        costs["kernel_launches"] = plan.steps * len(plan.system.stages)
+        costs["graph_steps"] = replayed
         costs["field_bytes"] = field_bytes(run.layout)
         costs["history_bytes"] = history.nbytes if history else 0
         kept = history.flat if history else []

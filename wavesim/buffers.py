@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from .layout import Layout, Strides, geometry, profile_rows, spacing_factors, tile_table
+from .layout import (
+    PROFILE_MARGIN,
+    Layout,
+    Strides,
+    geometry,
+    profile_rows,
+    spacing_factors,
+    tile_of_block,
+    tile_table,
+)
 
 
 def _view(buffer: Tensor, shots: int, shape: tuple[int, ...], s: Strides) -> Tensor:
@@ -77,18 +88,33 @@ class Memory:
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """The read-only arrays of a layout on a device."""
+    """The read-only arrays of a layout on a device.
+
+    Kept for the next call of the same layout: they are small, and copying them waits for the
+    device, which a call must not do, least of all inside the user's graph capture. That wait is
+    also why they may be read on any stream.
+    """
 
     tiles: Tensor
+    owner: Tensor
     geometry: Tensor
     factors: Tensor
     profiles: Tensor
 
     @staticmethod
-    def of(layout: Layout, like: Tensor) -> Tables:
+    @lru_cache(maxsize=16)
+    def of(layout: Layout, dtype: torch.dtype, device: torch.device) -> Tables:
+        def real(array: np.ndarray) -> Tensor:
+            return torch.from_numpy(array).to(device=device, dtype=dtype)
+
         return Tables(
-            tiles=torch.from_numpy(tile_table(layout)).to(like.device),
-            geometry=torch.from_numpy(geometry(layout)).to(like.device),
-            factors=torch.from_numpy(spacing_factors(layout)).to(like),
-            profiles=torch.from_numpy(profile_rows(layout)).to(like),
+            tiles=torch.from_numpy(tile_table(layout)).to(device),
+            owner=torch.from_numpy(tile_of_block(layout)).to(device),
+            geometry=torch.from_numpy(geometry(layout)).to(device),
+            factors=real(spacing_factors(layout)),
+            profiles=real(profile_rows(layout)),
         )
+
+    def nodes(self, three: int, start: int, stop: int) -> Tensor:
+        """The node profile's rows on a range of one of the three axes, [3, cells]."""
+        return self.profiles[three, :3, PROFILE_MARGIN + start : PROFILE_MARGIN + stop]

@@ -16,9 +16,9 @@ class Report:
 
     backend and reason; internal_dt, s, and step_ratio; courant number reached; padded_shape, the
     model and its layers; boundary_frequency, Hz (None: not known), and boundary_velocity, m/s,
-    that the layers are tuned for; kernel_launches of the forward run; field_bytes and
-    history_bytes on the device (history 0 when no gradient of the model was asked for, or when it
-    is recomputed).
+    that the layers are tuned for; kernel_launches of the forward run, and the graph_steps of it
+    that a CUDA graph replayed; field_bytes and history_bytes on the device (history 0 when no
+    gradient of the model was asked for, or when it is recomputed).
     """
 
     backend: str
@@ -30,6 +30,7 @@ class Report:
     boundary_frequency: float | None
     boundary_velocity: float
     kernel_launches: int
+    graph_steps: int
     field_bytes: int
     history_bytes: int
 

@@ -502,7 +502,7 @@ def _run(call: Call) -> tuple[dict[str, Tensor], State, Report, dict[str, tuple[
         (records, fields, memory), costs = autograd.propagate(*inputs)
     else:
         records, fields, memory = loop.propagate(*inputs, segments=call.history.segments)
-        costs = {"kernel_launches": 0, "history_bytes": 0}
+        costs = {"kernel_launches": 0, "graph_steps": 0, "history_bytes": 0}
         costs["field_bytes"] = sum(t.nbytes for t in (*fields, *memory))
     started = call.initial.step if call.initial is not None else 0
     state = State(

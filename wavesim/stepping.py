@@ -12,8 +12,9 @@ from . import buffers
 from .buffers import Memory, Tables
 from .history import DeviceHistory
 from .layout import Layout
-from .plan import Plan, profiles
+from .plan import Plan
 from .points import add, take
+from .triton_kernels.graph import run_steps
 from .triton_kernels.launch import Launcher, Points
 from .triton_kernels.points import PointList
 
@@ -37,12 +38,14 @@ class Run:
         layout: Layout, coefs: Tensors, source_cells: Tensors, receiver_cells: Tensors
     ) -> Run:
 
+        tables = Tables.of(layout, coefs[0].dtype, coefs[0].device)
+
         def listed(cells: Tensor) -> PointList | None:
-            return PointList.build(layout, cells) if cells.shape[1] else None
+            return PointList.build(layout, tables.owner, cells) if cells.shape[1] else None
 
         return Run(
             layout=layout,
-            tables=Tables.of(layout, coefs[0]),
+            tables=tables,
             coefs=tuple(buffers.aligned(layout, c) for c in coefs),
             source_points=[listed(c) for c in source_cells],
             receiver_points=[listed(c) for c in receiver_cells],
@@ -84,7 +87,7 @@ def forward(
     history: DeviceHistory | None,
     changes: Tensors = (),
 ) -> tuple[Tensors, Tensors, Tensors, int]:
-    """All steps forward: (records [shot, receiver, time], fields, memory, launches).
+    """All steps forward: (records [shot, receiver, time], fields, memory, steps in graphs).
 
     With changes of the coefficients it is the tangent run to the one that kept the history, and all
     other inputs are changes too.
@@ -103,13 +106,16 @@ def forward(
         if places is not None:
             slot = system.rotation[entry.field]
             injecting[entry.stage].append(Points(slot, places, places.sort(values)))
-    for step in range(plan.steps):
+
+    def advance(step: int) -> None:
         for index in range(len(system.stages)):
             kept = history.slot(index, step) if history is not None else ((), step)
             first = recording if index == 0 else []
             launcher.forward(index, live, memories, kept, step, first, injecting[index])
             _swap(memories, plan, index)
-        live = _rotate(live, system.rotation)
+        live[:] = _rotate(live, system.rotation)
+
+    replayed = run_steps(advance, range(plan.steps), launcher.clock)
     out = tuple(buffers.plain(layout, f) for f in live)
     filled, records = iter(recording), []
     for places, cells in zip(run.receiver_points, run.receiver_cells, strict=True):
@@ -122,7 +128,7 @@ def forward(
             last = take(out[points.slot], cells)[..., None]
             values = torch.cat([values[..., 1:], last], -1)
         records.append(values)
-    return tuple(records), out, tuple(m.plain() for m in memories), launcher.count
+    return tuple(records), out, tuple(m.plain() for m in memories), replayed
 
 
 def _late(plan: Plan, slot: int) -> tuple[int, int]:
@@ -151,8 +157,9 @@ def _scales(plan: Plan, coefs: Tensors) -> list[Tensor]:
     return out
 
 
-def _memory_scales(plan: Plan, like: Tensor) -> list[Tensor | None]:
+def _memory_scales(run: Run) -> list[Tensor | None]:
     """By memory, the factor of its kept adjoint: ``c e`` and e (see `triton_kernels.adjoint`)."""
+    plan, lead = run.layout.plan, run.layout.lead
     out: list[Tensor | None] = []
     for d in plan.system.derivatives:
         if not plan.has_layer(d.axis):
@@ -160,8 +167,8 @@ def _memory_scales(plan: Plan, like: Tensor) -> list[Tensor | None]:
         if d.side != 0:
             out.append(None)
             continue
-        rows = torch.from_numpy(profiles(plan, d.axis, 0)).to(like)
-        c, e, _ = torch.cat([rows[:, a:b] for a, b in plan.slabs(d.axis, 0)], 1)
+        parts = [run.tables.nodes(d.axis + lead, a, b) for a, b in plan.slabs(d.axis, 0)]
+        c, e, _ = torch.cat(parts, 1)
         shape = (1,) * (d.axis + 1) + (-1,) + (1,) * (plan.ndim - 1 - d.axis)
         out += [(c * e).reshape(shape), e.reshape(shape)]
     return out
@@ -187,7 +194,7 @@ def adjoint(
     layout, plan = run.layout, run.layout.plan
     system, launcher = plan.system, run.launcher()
     record_bars, field_bars, memory_bars = bars
-    scales, memory_scales = _scales(plan, coefs), _memory_scales(plan, coefs[0])
+    scales, memory_scales = _scales(plan, coefs), _memory_scales(run)
     live = [buffers.aligned(layout, b * s) for b, s in zip(field_bars, scales, strict=True)]
     memories = run.memories(
         [m if s is None else m * s for m, s in zip(memory_bars, memory_scales, strict=True)]
@@ -222,7 +229,7 @@ def adjoint(
             recorded.append(Points(entry.field, places, rows))
             recording[entry.stage].append(recorded[-1])
 
-    for step in reversed(range(plan.steps)):
+    def retreat(step: int) -> None:
         for index in reversed(range(len(system.stages))):
             numbers = system.stages[index].coefficients
             kept = history.slot(index, step) if history else ((), step)
@@ -231,8 +238,9 @@ def adjoint(
                 index, live, memories, kept, out, step, recording[index], injecting[index]
             )
             _swap(memories, plan, index)
-        live = _rotate(live, system.rotation)
+        live[:] = _rotate(live, system.rotation)
 
+    run_steps(retreat, range(plan.steps - 1, -1, -1), launcher.clock)
     fields = [buffers.plain(layout, f) for f in live]
     for field, where, values in left:
         fields[field] = add(fields[field], where, values)

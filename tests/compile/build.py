@@ -59,6 +59,7 @@ def sources(plan: Plan):
         memories = (real,) * len(plan.memories)
         common = {
             "table": "*i32",
+            "clock": "*i64",
             "tables": ("*i64", real, real),
             "fields": (real,) * len(plan.system.fields),
             "coefs": (real,) * len(stage.coefficients),

@@ -12,6 +12,7 @@ from conftest import rms_ratio
 from parity.cases import Case, poison, run
 
 import wavesim
+from wavesim.triton_kernels import graph
 
 W2, W3 = ((20, 20), (20, 20)), ((8, 9), (7, 8), (10, 6))
 CASES = [
@@ -92,3 +93,45 @@ def test_poisoned_allocations_change_nothing(gpu, monkeypatch):
     got = run(CASES[6], "triton", torch.float32, gpu)
     for ours, theirs in zip(got, expected, strict=True):
         assert all(torch.equal(ours[k], theirs[k]) for k in theirs)
+
+
+def test_graphs_change_no_bit(gpu, monkeypatch):
+    """Steps replayed from a CUDA graph, forward and backward, give the bits of single launches."""
+    case = CASES[6]
+    v = torch.full((30, 40), 2000.0, device=gpu)
+    settings = {"spacing": [5.0, 5.0], "dt": 5e-4, "boundary": wavesim.PML(frequency=25.0)}
+    assert wavesim.scalar(v, nt=100, **settings).report.graph_steps == 64
+    assert wavesim.scalar(v, nt=95, **settings).report.graph_steps == 0
+    replayed = run(case, "triton", torch.float32, gpu)
+    monkeypatch.setattr(graph, "CHUNK", 10**6)
+    single = run(case, "triton", torch.float32, gpu)
+    for ours, theirs in zip(replayed, single, strict=True):
+        assert all(torch.equal(ours[k], theirs[k]) for k in theirs)
+
+
+def test_a_call_can_be_captured_by_the_user(gpu):
+    """Inside a capture of the caller's own, a call of known settings only launches kernels."""
+    v = torch.full((30, 40), 2000.0, device=gpu)
+    u = torch.randn(1, 30, 40, device=gpu)
+    at = torch.tensor([[[3, 4]]], device=gpu)
+
+    def call() -> torch.Tensor:
+        return wavesim.scalar(
+            v,
+            spacing=[5.0, 5.0],
+            dt=5e-4,
+            nt=100,
+            receivers=wavesim.Receivers(at),
+            initial=wavesim.State({"u": u}),
+            boundary=wavesim.PML(width=5, frequency=25.0),
+            max_velocity=2000.0,
+            validate=False,
+        ).receivers
+
+    expected = call()
+    captured = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(captured):
+        out = call()
+    u.mul_(2)
+    captured.replay()
+    assert torch.allclose(out, 2 * expected, rtol=1e-6)

@@ -215,7 +215,8 @@ def adjoint_tile(
 
 @triton.jit(do_not_specialize=["step"])
 def stage_adjoint_kernel(
-    table, tables, fields, coefs, read, write, hist, grads, recording, injecting, step, sizes,
+    table, tables, fields, coefs, read, write, hist, grads, recording, injecting, clock, step,
+    sizes,
     PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr, COLUMNS: tl.constexpr,
     SLOTS: tl.constexpr, STENCIL: tl.constexpr, SHIFTS: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
@@ -224,13 +225,14 @@ def stage_adjoint_kernel(
 
     COLUMNS: groups, then (output, axis, side, group, sign, first memory or -1) per derivative.
     SLOTS: four counts, then bars, outputs, recorded, injected into. SHIFTS: steps by which each
-    injection is late.
+    injection is late. The step is ``clock + step``.
     """
     N0: tl.constexpr = SLOTS[0]
     N1: tl.constexpr = SLOTS[1]
     N2: tl.constexpr = SLOTS[2]
     N3: tl.constexpr = SLOTS[3]
     key, tile = tile_of_program(table, sizes)
+    step = tl.load(clock) + step
     first = tile[1] * sizes[0]
     for k in tl.static_range(N2):
         record(

@@ -139,7 +139,8 @@ def forward_tile(
 
 @triton.jit(do_not_specialize=["step"])
 def stage_forward_kernel(
-    table, tables, fields, coefs, changes, read, write, hist, recording, injecting, step, sizes,
+    table, tables, fields, coefs, changes, read, write, hist, recording, injecting, clock, step,
+    sizes,
     UPDATE: tl.constexpr, HISTORY: tl.constexpr, PUSH: tl.constexpr, COLUMNS: tl.constexpr,
     SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
@@ -148,12 +149,14 @@ def stage_forward_kernel(
     COLUMNS: groups, then (source, axis, side, group, sign, first memory or -1) per derivative.
     SLOTS: four counts, then the fields read, targets, recorded, injected into. BLOCKS: interior
     block, then boundary block. PUSH: None, or of a tangent run the effect of changed coefficients.
+    The step is ``clock + step``.
     """
     N0: tl.constexpr = SLOTS[0]
     N1: tl.constexpr = SLOTS[1]
     N2: tl.constexpr = SLOTS[2]
     N3: tl.constexpr = SLOTS[3]
     key, tile = tile_of_program(table, sizes)
+    step = tl.load(clock) + step
     first = tile[1] * sizes[0]
     for k in tl.static_range(N2):
         record(

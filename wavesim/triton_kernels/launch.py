@@ -98,8 +98,9 @@ class Launcher:
 
     def __init__(self, layout: Layout, tables: Tables, coefs: tuple[Tensor, ...],
                  changes: tuple[Tensor, ...] = ()) -> None:  # fmt: skip
-        self.layout, self.plan, self.count = layout, layout.plan, 0
+        self.layout, self.plan = layout, layout.plan
         self.coefs, self.changes = coefs, changes
+        self.clock = torch.zeros(1, dtype=torch.int64, device=tables.tiles.device)
         self.limits: dict[Hashable, dict[str, int]] = {}
         self.tables, s = tables, layout.strides
         shared = 0 if coefs[0].shape[0] == 1 else s.shot
@@ -111,6 +112,7 @@ class Launcher:
                 memories: list[Memory]) -> dict[str, Any]:  # fmt: skip
         return {
             "table": self.tables.tiles,
+            "clock": self.clock,
             "tables": (self.tables.geometry, self.tables.factors, self.tables.profiles),
             "fields": tuple(fields),
             "coefs": tuple(self.coefs[i] for i in coefs),
@@ -132,7 +134,6 @@ class Launcher:
                 _limits[key] = spill_free(kernel, self.grid, arguments)
             self.limits[own] = _limits[key]
         kernel[self.grid](**arguments, **self.limits[own])
-        self.count += 1
 
     def forward(self, index: int, fields: list[Tensor], memories: list[Memory],
                 hist: tuple[tuple[Tensor, ...], int], step: int,

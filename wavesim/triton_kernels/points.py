@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..layout import Layout, tile_of_block, tiles
+from ..layout import Layout, tiles
 
 
 @triton.jit
@@ -61,13 +61,15 @@ class PointList:
     runs: Tensor
 
     @staticmethod
-    def build(layout: Layout, flat: Tensor) -> PointList:
-        """From flat box indices [shot, point], -1 for unused slots; nothing is read back."""
+    def build(layout: Layout, owner: Tensor, flat: Tensor) -> PointList:
+        """From the tiles that own blocks and flat box indices [shot, point], -1 for unused slots.
+
+        Nothing is read back from the device.
+        """
         device, shots = flat.device, layout.plan.shots
         _, ny, nx = layout.box
         used = flat >= 0
         x, y, z = flat % nx, flat // nx % ny, flat // (nx * ny)
-        owner = torch.from_numpy(tile_of_block(layout)).to(device)
         bz, by, bx = layout.boundary
         index = tuple(torch.where(used, i, 0) for i in (z // bz, y // by, x // bx))
         shot = torch.arange(shots, device=device)[:, None]

@@ -1,0 +1,52 @@
+"""Time loops without Python in them: a chunk of steps is captured in a CUDA graph and replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ..device import interpreting
+
+CHUNK = 32
+"""Steps of a graph, an even number: buffers that change places every step are back after it."""
+
+
+def run_steps(advance: Callable[[int], None], steps: range, clock: Tensor) -> int:
+    """Advance by every step of a range; the number of them that graphs replayed.
+
+    ``advance(n)`` launches the kernels of step ``clock + n``. The first chunk is launched one by
+    one and compiles what is new; the second is captured, with an advance of the clock at its end,
+    and replayed as often as it fits; what is left is launched again. A graph runs on the caller's
+    stream and belongs to this call: its addresses are those of the call's tensors.
+    """
+    replays = (len(steps) - CHUNK) // CHUNK
+    if replays < 2 or not _can_capture(clock):
+        for n in steps:
+            advance(n)
+        return 0
+    for n in steps[:CHUNK]:
+        advance(n)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(torch.cuda.Stream(clock.device)):
+        graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            for n in steps[CHUNK : 2 * CHUNK]:
+                advance(n)
+            clock.add_(steps.step * CHUNK)
+        finally:
+            graph.capture_end()
+    for _ in range(replays):
+        graph.replay()
+    clock.zero_()
+    for n in steps[CHUNK * (1 + replays) :]:
+        advance(n)
+    return CHUNK * replays
+
+
+def _can_capture(clock: Tensor) -> bool:
+    """On a CUDA device, compiled, and not inside the caller's own capture."""
+    if interpreting() or torch.version.hip or clock.device.type != "cuda":
+        return False
+    return not torch.cuda.is_current_stream_capturing()
