@@ -117,7 +117,7 @@ def test_a_large_model_is_coarsened_on_a_cpu_and_the_demo_says_so(tmp_path, caps
 
 
 def test_stages_rise_from_what_the_initial_model_lacks_to_what_the_grid_carries():
-    """Lowest wavelength from the smoothing, at most half of the highest; steps of at most 1.5."""
+    """From the smoothing's wavelength to the grid's, or to a band's width; steps of at most 1.5."""
     model = np.full((50, 80), 2000.0)
     for spacing, smoothing, lowest in (
         (10.0, 200.0, 5 / 3),
@@ -125,9 +125,9 @@ def test_stages_rise_from_what_the_initial_model_lacks_to_what_the_grid_carries(
         (40.0, 50.0, 20 / 3),
     ):
         peaks = survey.stage_peaks(model, model, spacing, smoothing)
-        highest = 2000.0 / (2 * survey.POINTS * spacing)
-        assert peaks[-1] == pytest.approx(highest)
-        assert peaks[0] == pytest.approx(min(lowest, highest / 2))
+        grid = 2000.0 / (2 * survey.POINTS * spacing)
+        assert peaks[0] == pytest.approx(min(lowest, grid / 2))
+        assert peaks[-1] == pytest.approx(min(grid, survey.BAND * peaks[0]))
         ratios = np.divide(peaks[1:], peaks[:-1])
         assert np.all((ratios > 1) & (ratios <= 1.5 + 1e-9))
 

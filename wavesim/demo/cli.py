@@ -21,11 +21,11 @@ from .survey import Survey, plan_survey
 
 SPACING = 20.0
 """Spacing of the synthetic section, m."""
-SYNTHETIC, OWN = {"iterations": 30, "shots": 8}, {"iterations": 60, "shots": 16}
-"""Default sizes of the job: of the synthetic section, and of the user's model."""
-SYNTHETIC_STEP, STEP = 0.05, 0.02
-"""First step as a part of the range of speeds: the salt is far from its start and found sooner by
-a large one, at which models with more detail get worse before they get better."""
+SYNTHETIC = {"iterations": 30, "shots": 8, "step": 0.05, "epsilon": 0.03}
+OWN = {"iterations": 60, "shots": 16, "step": 0.04, "epsilon": 0.3}
+"""Defaults for the synthetic section and for the user's model; ``step`` and ``epsilon`` as in
+`Survey`. Salt far from its start is found sooner where cells with small gradients move as well;
+models with more detail get worse that way before they get better."""
 SMOOTHING = 0.18, 300.0
 """Standard deviation of the initial model's smoothing: a part of the depth, at most so many m."""
 
@@ -96,10 +96,10 @@ def prepare(options: argparse.Namespace) -> Job:
     require(usable, "--output", f"{folder}, a file", "a folder", "Give another path.")
     true, spacing, factor = choose_model(options, device)
     defaults = SYNTHETIC if options.model is None else OWN
-    iterations = defaults["iterations"] if options.iterations is None else options.iterations
+    iterations = int(defaults["iterations"]) if options.iterations is None else options.iterations
     shots = options.shots
     if shots is None:
-        shots = min(defaults["shots"], true.shape[1])
+        shots = min(int(defaults["shots"]), true.shape[1])
     require(iterations >= 1, "--iterations", iterations, "a whole number of at least 1")
     part, most = SMOOTHING
     smoothing = min(part * len(true) * spacing, most)
@@ -112,7 +112,8 @@ def prepare(options: argparse.Namespace) -> Job:
         device=device,
         backend=backend,
         iterations=iterations,
-        step=SYNTHETIC_STEP if options.model is None else STEP,
+        step=defaults["step"],
+        epsilon=defaults["epsilon"],
         shots=shots,
         seed=options.seed,
     )

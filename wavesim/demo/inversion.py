@@ -23,8 +23,6 @@ from .survey import Survey, shoot, to_stage
 CHECKPOINT = "checkpoint.pt"
 EVERY = 5
 """Iterations between checkpoints."""
-EPSILON = 0.03
-"""Of Adam, for gradients whose largest entry is 1: cells with small gradients move less."""
 SMOOTHING = 1 / 40
 """Standard deviation of the gradient's smoothing, in wavelengths of the stage."""
 
@@ -101,7 +99,8 @@ class Inversion:
         depth = torch.linspace(0, 1, len(true), device=self.device)[:, None]
         self.weight = self.weight * (0.05 + depth)  # spreading
         self.model = self.initial.clone().requires_grad_()
-        self.optimiser = torch.optim.Adam([self.model], lr=1.0, betas=(0.8, 0.95), eps=EPSILON)
+        eps = survey.epsilon
+        self.optimiser = torch.optim.Adam([self.model], lr=1.0, betas=(0.8, 0.95), eps=eps)
         self.observed: Tensor | None = None
         self.progress = Progress(detached(self.initial), self.optimiser.state_dict())
         self.report: dict[str, Any] = {}

@@ -23,6 +23,7 @@ ROW = 1
 WIDTH = 12
 BATCH = 4
 MEMORY_SHARE = 0.4
+BAND = 5
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Survey:
 
     spacing, m; dt, s; nt samples; bounds of the speed, m/s; peaks of the Ricker wavelet of every
     stage, Hz, rising; step of the first iteration as a part of the range between the bounds;
+    epsilon of Adam, for gradients whose largest entry is 1: cells with smaller ones move less;
     every ``receiver_step``-th cell of the surface holds a receiver.
     """
 
@@ -44,6 +46,7 @@ class Survey:
     batch: int
     iterations: int
     step: float
+    epsilon: float
     receiver_step: int
     seed: int
     device: str
@@ -97,11 +100,13 @@ def stage_peaks(
 
     The highest leaves ``POINTS`` cells in the shortest wavelength. The lowest has a wavelength of
     ``SMOOTH_WAVE`` times ``smoothing``, the standard deviation of the initial model's smoothing,
-    m: the initial model is right at longer ones. It is at most half of the highest.
+    m: the initial model is right at longer ones. It is at most half of the highest, and that at
+    most ``BAND`` times the lowest: finer detail takes more iterations.
     """
-    highest = float(model.min()) / (2 * POINTS * spacing)
+    grid = float(model.min()) / (2 * POINTS * spacing)
     mean = 1 / float(np.mean(1 / initial))
-    lowest = min(0.5 * highest, mean / (SMOOTH_WAVE * smoothing))
+    lowest = min(0.5 * grid, mean / (SMOOTH_WAVE * smoothing))
+    highest = min(grid, BAND * lowest)
     count = 1 + math.ceil(math.log(highest / lowest) / math.log(1.5))
     return tuple(lowest * (highest / lowest) ** (k / (count - 1)) for k in range(count))
 
@@ -116,6 +121,7 @@ def plan_survey(
     backend: str,
     iterations: int,
     step: float,
+    epsilon: float,
     shots: int,
     seed: int,
 ) -> Survey:
@@ -144,6 +150,7 @@ def plan_survey(
         batch=batch_size(shots, history_bytes(nt, model.shape), device),
         iterations=iterations,
         step=step,
+        epsilon=epsilon,
         receiver_step=2,
         seed=seed,
         device=device.type,
