@@ -291,9 +291,11 @@ def tiny(equation: str, backend: str):
 @backends
 @every_equation
 def test_gradcheck_passes(equation, backend):
-    """PyTorch's own comparison of the whole Jacobian, bit-reproducible."""
+    """PyTorch's own comparison: of the whole Jacobian, of the 3-D one by random projections."""
     function, values = tiny(equation, backend)
-    assert torch.autograd.gradcheck(function, values, eps=1e-6, atol=1e-6, rtol=1e-6)
+    fast = 2 not in REGISTRY[equation].dimensions
+    options = {"eps": 1e-6, "atol": 1e-6, "rtol": 1e-6, "fast_mode": fast}
+    assert torch.autograd.gradcheck(function, values, **options)
 
 
 @backends

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..device import interpreting
 
-CHUNK = 32
+CHUNK = 16
 """Steps of a graph, an even number: buffers that change places every step are back after it."""
 
 
