@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import combinations
-from numbers import Real
 
-import torch
 from torch import Tensor
 
 from .config import FLOATS, INTEGERS, Sources, message, require, require_tensor
@@ -19,11 +17,11 @@ def moment_tensor(
 ) -> dict[str, Sources]:
     """Sources of `wavesim.elastic` for point moment tensors, by channel.
 
-    The stress obeys ``s_t = C e_t - M_t delta(x - x_0)`` with the moment rate M_t, so each channel's
+    The stress obeys ``s_t = C e_t - M_t delta(x - x_0)`` with the moment rate M_t, so a channel's
     amplitude is ``-M_t / (cell area or volume)``. Normal components enter at the node. A shear
-    stress lies half a cell up two axes: its component enters the four cells around the node, (i,
-    i - 1) x (j, j - 1), with a quarter each, and is so centred on the node. Aki and Richards
-    (2002), Quantitative Seismology, section 3.3.
+    stress lies half a cell up two axes: its component enters the four cells around the node,
+    (i, i - 1) x (j, j - 1), a quarter each, and is so centred on the node. Aki and Richards (2002),
+    Quantitative Seismology, section 3.3.
 
     Args:
         moment_rate: [shot, source, component, time], N m/s (in 2-D per metre along the missing
@@ -57,7 +55,7 @@ def moment_tensor(
     want, got = [*locations.shape[:2], len(pairs)], list(moment_rate.shape[:3])
     shape = f"[{want[0]}, {want[1]}, {want[2]}, time]"
     require(got == want, "moment_rate", f"shape {list(moment_rate.shape)}", shape)
-    lengths = [spacing] * ndim if isinstance(spacing, Real) else list(spacing)  # type: ignore[arg-type]
+    lengths = [spacing] * ndim if isinstance(spacing, (int, float)) else list(spacing)
     count = f"one number or {ndim}, one per axis"
     require(len(lengths) == ndim, "spacing", spacing, count)
     positive = all(math.isfinite(h) and h > 0 for h in lengths)
@@ -77,7 +75,7 @@ def moment_tensor(
 
 def _refuse_first_index(locations: Tensor) -> None:
     """Every axis is one of a shear stress's two, which need the cell below."""
-    wrong = (locations < 1) & ~unused(locations)[..., None]
+    wrong: Tensor = locations.lt(1) & ~unused(locations)[..., None]
     if wrong.any():
         shot, source, axis = wrong.nonzero()[0].tolist()
         where = f"locations[shot {shot}, source {source}, axis {axis}]"
