@@ -10,6 +10,7 @@ from .media import (
     speeds,
 )
 from .modules import Acoustic, Elastic, Maxwell, MaxwellTM, Scalar
+from .moment import moment_tensor
 from .report import Report, Result
 from .simulate import acoustic, elastic, maxwell, maxwell_tm, scalar, simulate
 
@@ -37,6 +38,7 @@ __all__ = [
     "maxwell",
     "maxwell_tm",
     "moduli",
+    "moment_tensor",
     "relative_permittivity",
     "scalar",
     "simulate",

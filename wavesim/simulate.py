@@ -127,7 +127,7 @@ def acoustic(v: Tensor, rho: Tensor, **options: Unpack[Options]) -> Result:
 
     ``rho v_t = -grad p + f``, ``p_t = -K (div v - s)``, ``K = rho v^2``, on a staggered grid:
     velocity component i lies half a cell up axis i. Sample k of p is p at ``k dt``, of a velocity
-    component at ``(k - 1/2) dt``.
+    component half an internal step (``report.internal_dt``) earlier.
 
     Args:
         v: speed, m/s, at least 0, [z, y, x], [y, x] or [x], with a shot axis first if per shot.
@@ -166,8 +166,8 @@ def elastic(lamb: Tensor, mu: Tensor, buoyancy: Tensor, **options: Unpack[Option
             Receiver channels: the same; "p" is minus the mean of the normal stresses. Without a
             mapping "p" is meant.
 
-    Returns, raises: as `scalar`. Sample k of a stress is at ``k dt``, of a velocity half a step
-    earlier.
+    Returns, raises: as `scalar`. Sample k of a stress is at ``k dt``, of a velocity half an
+    internal step earlier.
 
     Example:
         >>> from wavesim import moduli
@@ -202,8 +202,9 @@ def maxwell_tm(
             nodes around it; "collocated" takes its cell's, as TIDE does.
         options: as in `scalar`. Source channels: "ey" (current, A, spread over the cell's area),
             "hz", "hx" (magnetic current, V). Receiver channels: "ey" (V/m), "hz", "hx" (A/m);
-            without a mapping "ey" is meant. Sample k is E at ``(k + 1) dt`` after the source of
-            step k, H at ``(k + 1/2) dt``.
+            without a mapping "ey" is meant. Sample k is E at ``k dt`` plus an internal step
+            (``report.internal_dt``; so at ``(k + 1) dt`` where the step ratio is 1), after the
+            source of step k, and H at half an internal step before that.
 
     Returns, raises: as `scalar`. The layers do not depend on the frequency.
 

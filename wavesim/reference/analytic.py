@@ -5,10 +5,14 @@ Conventions are those of the equation files; nothing here is used by a run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import pi, prod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import hypot, pi, prod
 
 import numpy as np
+
+EPSILON_0 = 8.8541878128e-12
+MU_0 = 1.2566370614359173e-06
 
 
 def ricker(frequency: float, nt: int, dt: float, peak_time: float) -> np.ndarray:
@@ -69,9 +73,7 @@ def scalar_response(
     """What `wavesim.scalar` records in a homogeneous full space from one source cell.
 
     The equation is ``u_tt = v^2 (laplace u - f)`` with f in one cell, a point of strength
-    ``prod(spacing)``: the record is ``-prod(spacing) (G * f)(t)`` with `scalar_green`'s G. The
-    convolution is done in frequency, along a contour below the real axis (Phinney 1965,
-    J. Geophys. Res. 70), so that neither the pole at zero nor wrap-around matters.
+    ``prod(spacing)``: the record is ``-prod(spacing) (G * f)(t)`` with `scalar_green`'s G.
 
     Args:
         amplitudes: f [nt], per m^2 times the unit of u, at ``k dt``, sampled finely enough.
@@ -89,15 +91,145 @@ def scalar_response(
         >>> round(float(u.min() / (-(5.0**3) / (4 * np.pi * 75.0))), 6)
         1.0
     """
+
+    def transfer(frequency):
+        return -prod(spacing) * scalar_green(frequency, distance, speed, len(spacing))
+
+    return response(amplitudes, dt, transfer)
+
+
+def response(
+    amplitudes: np.ndarray,
+    dt: float,
+    transfer: Callable[[np.ndarray], np.ndarray],
+    delay: float = 0.0,
+) -> np.ndarray:
+    """Convolution of amplitudes with a causal transfer function, in frequency.
+
+    Along a contour below the real axis (Phinney 1965, J. Geophys. Res. 70), so that neither a pole
+    at zero nor wrap-around matters.
+
+    Args:
+        amplitudes: [nt], sampled finely enough. dt: s.
+        transfer: from complex frequencies, Hz, to the response with ``exp(+i omega t)``.
+        delay: s by which the samples returned are later than the amplitudes of the same index.
+
+    Returns:
+        [nt] real.
+
+    Example:
+        >>> late = response(ricker(25.0, 100, 1e-3, 0.05), 1e-3,
+        ...                 lambda f: np.exp(-2j * pi * f * 0.02))
+        >>> int(np.argmax(late))
+        70
+    """
     nt = len(amplitudes)
     n = 4 * nt
     damping = np.log(1e6) / (n * dt)  # of exp(-damping t): what wraps around has lost 1e6
     times = np.arange(n) * dt
     frequency = np.fft.rfftfreq(n, dt) - 1j * damping / (2 * pi)
     padded = np.pad(np.asarray(amplitudes, dtype=float), (0, n - nt)) * np.exp(-damping * times)
-    green = scalar_green(frequency, distance, speed, len(spacing))
-    damped = np.fft.irfft(np.fft.rfft(padded) * green, n)
-    return -prod(spacing) * (damped * np.exp(damping * times))[:nt]
+    spectrum = np.fft.rfft(padded) * transfer(frequency) * np.exp(2j * pi * frequency * delay)
+    return (np.fft.irfft(spectrum, n) * np.exp(damping * times))[:nt]
+
+
+@dataclass(frozen=True)
+class Medium:
+    """A homogeneous electromagnetic medium: relative epsilon and mu, sigma in S/m."""
+
+    epsilon: float = 1.0
+    sigma: float = 0.0
+    mu: float = 1.0
+
+    def wavenumber(self, frequency: np.ndarray) -> np.ndarray:
+        """k, 1/m, of ``exp(i omega t - i k r)``: decaying, so its imaginary part is negative."""
+        omega = 2 * pi * np.asarray(frequency, dtype=complex)
+        epsilon = EPSILON_0 * self.epsilon + self.sigma / (1j * omega)
+        k = omega * np.sqrt(MU_0 * self.mu * epsilon)
+        return np.where(k.imag > 0, -k, k)
+
+    def impedance(self, frequency: np.ndarray) -> np.ndarray:
+        """``omega mu / k``, ohm."""
+        omega = 2 * pi * np.asarray(frequency, dtype=complex)
+        return omega * MU_0 * self.mu / self.wavenumber(frequency)
+
+
+def line_current(
+    frequency: np.ndarray, offset: Sequence[float], channel: str, medium: Medium
+) -> np.ndarray:
+    """Field of a line current of 1 A along y in a homogeneous full space, in frequency.
+
+    ``E_y = -(omega mu / 4) H_0^(2)(k r)``, and from ``i omega mu H = -curl E``
+    ``H_z = (i k / 4) H_1^(2)(k r) x / r``, ``H_x = -(i k / 4) H_1^(2)(k r) z / r``. Harrington
+    (1961), Time-Harmonic Electromagnetic Fields, section 5-6.
+
+    Args:
+        frequency: Hz, complex with a negative imaginary part, or positive.
+        offset: (z, x) of the receiver from the source, m. channel: "ey", "hz" or "hx".
+
+    Returns:
+        V/m or A/m per A, of the shape of ``frequency``.
+
+    Example:
+        >>> far = line_current(np.array([1e9]), (0.0, 50.0), "ey", Medium())
+        >>> far /= line_current(np.array([1e9]), (0.0, 50.0), "hz", Medium())
+        >>> abs(far).round(1)  # minus the wave impedance of vacuum
+        array([376.7])
+    """
+    from scipy.special import hankel2
+
+    r, k = hypot(*offset), medium.wavenumber(frequency)
+    if channel == "ey":
+        return -pi * np.asarray(frequency) * MU_0 * medium.mu / 2 * hankel2(0, k * r)
+    part = {"hz": offset[1], "hx": -offset[0]}[channel] / r
+    return 0.25j * k * hankel2(1, k * r) * part
+
+
+def current_dipole(
+    frequency: np.ndarray, offset: Sequence[float], source: str, channel: str, medium: Medium
+) -> np.ndarray:
+    """Field of a point current of 1 A m in a homogeneous full space, in frequency.
+
+    With ``G = exp(-i k r) / (4 pi r)``, p along the current and n from source to receiver,
+    ``E = -i omega mu G (p (1 - i/(k r) - 1/(k r)^2) - n (n . p) (1 - 3i/(k r) - 3/(k r)^2))`` and
+    ``H = i k G (1 - i/(k r)) p x n``. Jackson (1998), Classical Electrodynamics, section 9.2.
+
+    Args:
+        frequency: Hz, complex with a negative imaginary part, or positive.
+        offset: (z, y, x) of the receiver from the source, m.
+        source: "ez", "ey" or "ex". channel: one of these, or "hz", "hy" or "hx".
+
+    Returns:
+        V/m or A/m per A m, of the shape of ``frequency``.
+
+    Example:
+        >>> at = np.array([1e9])
+        >>> abs(current_dipole(at, (0.0, 0.0, 9.0), "ex", "ey", Medium())).item()
+        0.0
+    """
+    r, k = float(np.linalg.norm(offset)), medium.wavenumber(frequency)
+    n = dict(zip("zyx", np.asarray(offset) / r, strict=True))
+    green, q = np.exp(-1j * k * r) / (4 * pi * r), 1 / (k * r)
+    along, axis = source[1], channel[1]
+    if channel[0] == "e":
+        near, radial = 1 - 1j * q - q**2, 1 - 3j * q - 3 * q**2
+        shape = float(axis == along) * near - n[axis] * n[along] * radial
+        return -2j * pi * np.asarray(frequency) * MU_0 * medium.mu * green * shape
+    after = {"x": "y", "y": "z", "z": "x"}
+    if axis == along:
+        return 0 * green
+    cross = -n[after[axis]] if after[along] == axis else n[after[along]]
+    return 1j * k * green * (1 - 1j * q) * cross
+
+
+def reflection(frequency: np.ndarray, first: Medium, second: Medium) -> np.ndarray:
+    """Of the electric field at normal incidence, ``(eta_2 - eta_1) / (eta_2 + eta_1)``.
+
+    >>> reflection(np.array([1e8]), Medium(1.0), Medium(9.0)).real.round(12)
+    array([-0.5])
+    """
+    one, two = first.impedance(frequency), second.impedance(frequency)
+    return (two - one) / (two + one)
 
 
 def scalar_semidiscrete(
