@@ -239,7 +239,7 @@ def permuted(equation: str, axes: tuple[int, ...], order: int) -> float:
 @pytest.mark.parametrize("axes", [(1, 0, 2), (2, 1, 0), (1, 2, 0)], ids=str)
 @pytest.mark.parametrize("equation", ["acoustic", "elastic"])
 def test_transposes_move_components_along(equation, axes, order):
-    """Velocities and stresses take their axes' new names: random model, all channels (worst: 5e-16)."""
+    """Velocities and stresses take the new names; random model, every channel (worst: 5e-16)."""
     assert permuted(equation, axes, order) < 1e-12
 
 
