@@ -47,7 +47,7 @@ def moduli(vp: Tensor, vs: Tensor, rho: Tensor) -> tuple[Tensor, Tensor, Tensor]
     """Elastic parameters (lamb, Pa; mu, Pa; buoyancy, m^3/kg) of speeds, m/s, and density, kg/m^3.
 
     A fluid has vs = 0. A vacuum has rho = 0; its buoyancy is given as 0, which `wavesim.elastic`
-    reads as "no mass". Differentiable, with zero gradients where rho is 0.
+    reads as "no mass". Gradients stay finite there; that of the buoyancy is 0.
 
     >>> moduli(*torch.tensor([[2000.0], [0.0], [1000.0]]).unbind())
     (tensor([4.0000e+09]), tensor([0.]), tensor([0.0010]))

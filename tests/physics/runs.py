@@ -1,8 +1,8 @@
-"""Short ways to run the scalar equation in float64, shared by the physics tests."""
+"""Short ways to run an equation in float64, shared by the physics tests."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -40,6 +40,47 @@ def scalar(
 def records(*args, **options) -> Tensor:
     """What `scalar` records, [receiver, time], on the CPU."""
     return scalar(*args, **options).receivers[0].cpu()
+
+
+Cells = Sequence[Sequence[int]]
+
+
+def staggered(
+    equation: str,
+    parameters: Mapping[str, Tensor],
+    *,
+    sources: Mapping[str, tuple[Cells, Tensor]] | None = None,
+    receivers: Mapping[str, Cells] | None = None,
+    shots: int = 1,
+    width=0,
+    frequency: float = 25.0,
+    **options,
+) -> wavesim.Result:
+    """`wavesim.simulate` on the eager backend; the same points for all shots.
+
+    By channel: sources (cells, amplitudes [source, time]), and receivers' cells.
+    """
+
+    def every(x):
+        return torch.as_tensor(x).expand(shots, -1, -1)
+
+    given = {k: Sources(every(a), every(at)) for k, (at, a) in (sources or {}).items()}
+    recording = {k: Receivers(every(at)) for k, at in (receivers or {}).items()}
+    boundary = PML(width=width, frequency=frequency)
+    return wavesim.simulate(
+        equation,
+        parameters,
+        sources=given,
+        receivers=recording,
+        boundary=boundary,
+        backend="eager",
+        **options,
+    )
+
+
+def uniform(shape: Sequence[int], **values: float) -> dict[str, Tensor]:
+    """Homogeneous parameters by name."""
+    return {k: torch.full(tuple(shape), x, dtype=torch.float64) for k, x in values.items()}
 
 
 def random_model(shape: Sequence[int], seed: int = 1) -> Tensor:

@@ -232,6 +232,146 @@ def reflection(frequency: np.ndarray, first: Medium, second: Medium) -> np.ndarr
     return (two - one) / (two + one)
 
 
+def _radial(frequency: np.ndarray, distance: float, speed: float, ndim: int) -> tuple:
+    """`scalar_green` and its first two derivatives with respect to the distance."""
+    from scipy.special import hankel2
+
+    k = 2 * pi * np.asarray(frequency) / speed
+    g = scalar_green(frequency, distance, speed, ndim)
+    if ndim == 1:
+        first = -1j * k * g
+    elif ndim == 2:
+        first = 0.25j * k * hankel2(1, k * distance)
+    else:
+        first = -(1j * k + 1 / distance) * g
+    return g, first, -(ndim - 1) / distance * first - k**2 * g
+
+
+def acoustic_response(
+    rate: np.ndarray,
+    dt: float,
+    *,
+    spacing: Sequence[float],
+    offset: Sequence[float],
+    speed: float,
+    density: float,
+    channel: int | None = None,
+) -> np.ndarray:
+    """What `wavesim.acoustic` records in a full space from a source s in channel "p" of one cell.
+
+    ``p_tt = v^2 laplace p + K s_t``, so p is what the scalar equation gives for ``f = -rho s_t``:
+    ``rho i omega G s`` in frequency, times the cell's volume; velocity is ``-dG/dr s`` along the
+    line from the source. A source's sample k acts at ``(k + 1/2) dt``.
+
+    Args:
+        rate: s [nt], 1/s. dt: s. spacing: m, one number per axis. offset: receiver minus source,
+            m, a component per axis, half cells included. speed: m/s. density: kg/m^3.
+        channel: the axis of a velocity, recorded at ``(k - 1/2) dt``; None is the pressure.
+
+    Returns:
+        Pa or m/s, [nt].
+
+    Example:
+        >>> s = ricker(25.0, 200, 1e-3, 0.05)
+        >>> at = {"spacing": [5.0] * 3, "offset": [0.0, 0.0, 75.0]}
+        >>> p = acoustic_response(s, 1e-3, **at, speed=1500.0, density=1000.0)
+        >>> vx = acoustic_response(s, 1e-3, **at, speed=1500.0, density=1000.0, channel=2)
+        >>> round(float(p.max() / (1000.0 * 1500.0 * vx.max())), 1)  # a plane wave's, far from it
+        1.0
+    """
+    distance = float(np.linalg.norm(offset))
+
+    def transfer(frequency):
+        omega = 2 * pi * frequency
+        g, first, _ = _radial(frequency, distance, speed, len(spacing))
+        if channel is None:
+            return prod(spacing) * density * 1j * omega * g * np.exp(-0.5j * omega * dt)
+        return -prod(spacing) * first * offset[channel] / distance * np.exp(-1j * omega * dt)
+
+    return response(rate, dt, transfer)
+
+
+def elastic_response(
+    amplitudes: np.ndarray,
+    dt: float,
+    *,
+    spacing: Sequence[float],
+    offset: Sequence[float],
+    speeds: tuple[float, float],
+    density: float,
+    source: int | None,
+    channel: int | None,
+) -> np.ndarray:
+    """What `wavesim.elastic` records in a full space from one source cell, 2-D (plane strain), 3-D.
+
+    The displacement of a force f is ``(k_s^2 g_s f + grad div (g_s - g_p) f) / (rho omega^2)``, g
+    being `scalar_green`'s at the speeds of P and S: in 3-D the solution of Stokes (1849), in 2-D
+    that of Eason, Fulton and Sneddon (1956), Phil. Trans. R. Soc. A 248. A pressure rate s gives
+    the velocity ``-grad g_p s / (rho vp^2)``, P only. Forces act at ``k dt``, pressure rates at
+    ``(k + 1/2) dt``.
+
+    Args:
+        amplitudes: force density, N/m^3, or pressure rate, Pa/s, [nt]. dt: s. spacing: m, one
+            number per axis. offset: receiver minus source, m, a component per axis, half cells
+            included. speeds: vp and vs, m/s. density: kg/m^3.
+        source: the force's axis; None is the pressure rate.
+        channel: the velocity's axis, recorded at ``(k - 1/2) dt``; None is minus the mean of the
+            normal stresses, at ``k dt``.
+
+    Returns:
+        m/s or Pa, [nt].
+
+    Example:
+        >>> f, at = ricker(25.0, 300, 1e-3, 0.05), {"spacing": [5.0] * 3, "offset": [0, 0, 300.0]}
+        >>> v = elastic_response(
+        ...     f, 1e-3, **at, speeds=(3000.0, 1500.0), density=2000.0, source=0, channel=0)
+        >>> abs(int(np.argmax(v)) - 250) < 10  # across the force: S, after 50 + 200 ms
+        True
+    """
+    ndim, distance = len(spacing), float(np.linalg.norm(offset))
+    vp, vs = speeds
+    along = np.asarray(offset, dtype=float) / distance
+
+    def transfer(frequency):
+        omega, volume = 2 * pi * frequency, prod(spacing)
+        p, p1, p2 = _radial(frequency, distance, vp, ndim)
+        modulus = density * (vp**2 - 2 * vs**2 * (1 - 1 / ndim))
+        if source is None and channel is None:
+            late = np.exp(-0.5j * omega * dt)
+            return volume * modulus * 1j * omega * p / (density * vp**4) * late
+        if source is None:
+            late = np.exp(-1j * omega * dt)
+            return -volume * p1 * along[channel] / (density * vp**2) * late
+        if channel is None:
+            return -volume * modulus * p1 * along[source] / (density * vp**2)
+        s, s1, s2 = _radial(frequency, distance, vs, ndim)
+        across = (s1 - p1) / distance
+        both = along[source] * along[channel]
+        same = float(source == channel)
+        second = across * (same - both) + (s2 - p2) * both
+        moved = (same * (omega / vs) ** 2 * s + second) / (density * omega**2)
+        return volume * 1j * omega * moved * np.exp(-0.5j * omega * dt)
+
+    return response(amplitudes, dt, transfer)
+
+
+def rayleigh_speed(vp: float, vs: float) -> float:
+    """Speed of the wave along the free surface of a half-space, m/s: Rayleigh (1885).
+
+    The root c < vs of ``(2 - c^2 / vs^2)^2 = 4 sqrt((1 - c^2 / vp^2) (1 - c^2 / vs^2))``.
+
+    >>> round(rayleigh_speed(3**0.5, 1.0), 4)
+    0.9194
+    """
+    from scipy.optimize import brentq
+
+    def excess(c: float) -> float:
+        a, b = (c / vp) ** 2, (c / vs) ** 2
+        return (2 - b) ** 2 - 4 * ((1 - a) * (1 - b)) ** 0.5
+
+    return brentq(excess, 0.5 * vs, (1 - 1e-9) * vs)
+
+
 def scalar_semidiscrete(
     initial: np.ndarray, steps: int, dt: float, *, spacing: Sequence[float], speed: float
 ) -> tuple[np.ndarray, np.ndarray]:
