@@ -32,6 +32,7 @@ demo: $(INSTALLED)
 # One thread per worker: the tests are small, and the interpreter runs on one core.
 test: $(INSTALLED)
 	TRITON_INTERPRET=1 OMP_NUM_THREADS=1 $(RUN) pytest -q -n $(JOBS) -m "not gpu" --ignore=tests/compile
+	TRITON_INTERPRET=1 OMP_NUM_THREADS=1 $(RUN) pytest -q --doctest-modules wavesim
 	env -u TRITON_INTERPRET $(RUN) pytest -q tests/compile
 
 # Asked for by name: a missing GPU is a failure here, not a skip.

@@ -39,6 +39,7 @@ def moment_tensor(
             model is checked by the run.)
 
     Example:
+        >>> import torch
         >>> rate = torch.zeros(1, 1, 3, 9)
         >>> rate[:, :, 2] = 1e9  # a double couple in the plane of y and x
         >>> sources = moment_tensor(rate, torch.tensor([[[10, 12]]]), spacing=5.0)
