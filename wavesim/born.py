@@ -11,7 +11,8 @@ from torch.autograd import forward_ad
 
 from .config import State, require
 from .report import Result
-from .simulate import Options, simulate
+from .run import Options
+from .simulate import simulate
 
 
 def born(

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from .config import message
 from .report import Result
-from .simulate import Options, acoustic, elastic, maxwell, maxwell_tm, scalar
+from .run import Options
+from .simulate import acoustic, elastic, maxwell, maxwell_tm, scalar
 
 
 class _Propagator(torch.nn.Module):

@@ -54,8 +54,8 @@ def importing_modules(script: str) -> str:
 
 def test_the_walk_sees_imports():
     """A known relative and a known absolute import are found: the checks below are not blind."""
-    assert {"config", "reference", "equations"} <= rooms(PACKAGE / "simulate.py")
-    assert "torch" in packages(PACKAGE / "simulate.py")
+    assert {"config", "reference", "equations"} <= rooms(PACKAGE / "run.py")
+    assert "torch" in packages(PACKAGE / "run.py")
 
 
 def test_config_imports_nothing_of_ours():
@@ -81,7 +81,7 @@ def test_reference_is_independent_of_triton(path):
 
 @pytest.mark.parametrize("path", files("triton_kernels"), ids=lambda p: p.stem)
 def test_kernels_do_not_look_upwards(path):
-    above = {"simulate", "autograd", "reference", "modules", "check", "report"}
+    above = {"simulate", "run", "autograd", "reference", "modules", "check", "report"}
     assert not rooms(path) & above
 
 
@@ -93,16 +93,18 @@ def test_numbers_import_only_numbers(room):
 def test_plan_holds_no_tensors():
     """A plan is facts; it imports neither torch nor anything that runs."""
     assert "torch" not in packages(PACKAGE / "plan.py")
-    assert not rooms(PACKAGE / "plan.py") & (TRITON_SIDE | {"reference", "simulate", "check"})
+    assert not rooms(PACKAGE / "plan.py") & (
+        TRITON_SIDE | {"reference", "simulate", "run", "check"}
+    )
 
 
 def test_only_the_entry_knows_both_backends():
-    """Outside their own rooms, only ``simulate`` imports the reference and the Triton side."""
+    """Outside their own rooms, only ``run`` imports the reference and the Triton side."""
     for path in sorted(PACKAGE.glob("*.py")):
         seen = rooms(path)
-        if path.stem != "simulate":
+        if path.stem != "run":
             assert "reference" not in seen, path
-        if path.stem not in {"simulate", *TRITON_SIDE}:
+        if path.stem not in {"run", *TRITON_SIDE}:
             assert not seen & {"triton_kernels", "autograd"}, path
 
 

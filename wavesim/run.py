@@ -1,0 +1,333 @@
+"""A call from its options to its result: check once, plan, propagate, wrap."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from typing import Any, Required, TypedDict, TypeVar
+
+import torch
+from torch import Tensor
+
+from . import cfl
+from .check import Call, Facts, Geometry, check_shapes, check_values, needs_frequency
+from .config import (
+    PML,
+    History,
+    Receivers,
+    Resampling,
+    Sources,
+    State,
+    message,
+    require,
+)
+from .cpml import Damping
+from .device import choose_backend
+from .equations import Equation
+from .media import replicate
+from .plan import Plan
+from .points import box_cells, take
+from .reference import loop
+from .report import Report, Result
+from .resample import downsample, upsample
+
+RATIO_WARNING = 8
+T = TypeVar("T")
+
+
+class Options(TypedDict, total=False):
+    """The keyword arguments of every equation, explained in `scalar`."""
+
+    spacing: Required[float | Sequence[float]]
+    dt: Required[float]
+    sources: Sources | Mapping[str, Sources] | None
+    receivers: Receivers | Mapping[str, Receivers] | None
+    boundary: PML
+    order: int
+    nt: int | None
+    initial: State | None
+    max_velocity: float | None
+    substeps: bool
+    resampling: Resampling
+    backend: str
+    history: History
+    validate: bool
+
+
+DEFAULTS = {
+    "sources": None,
+    "receivers": None,
+    "boundary": PML(),
+    "order": 4,
+    "nt": None,
+    "initial": None,
+    "max_velocity": None,
+    "substeps": True,
+    "resampling": Resampling(),
+    "backend": "auto",
+    "history": History(),
+    "validate": True,
+}
+
+
+def _by_channel(value: T | Mapping[str, T] | None, kind: type, name: str, channel: str):
+    """Channel to object, and whether the user gave a mapping."""
+    if value is None:
+        return {}, False
+    mapped = isinstance(value, Mapping)
+    found = dict(value) if isinstance(value, Mapping) else {channel: value}
+    for key, item in found.items():
+        if not isinstance(item, kind):
+            label = f"{name}[{key!r}]" if mapped else name
+            raise TypeError(message(label, type(item).__name__, f"a wavesim.{kind.__name__}"))
+    return found, mapped
+
+
+def run(spec: Equation, parameters: Mapping[str, Tensor], options: Options) -> Result:
+    """What every public function does: check the options' kinds, run, wrap."""
+    unknown = sorted(set(options) - set(Options.__annotations__))
+    if unknown:
+        raise TypeError(message("options", unknown, f"some of {sorted(Options.__annotations__)}"))
+    for name in sorted(Options.__required_keys__):
+        if name not in options:
+            raise TypeError(message(name, "nothing", "a value", f"Give {name}=..."))
+    settings: dict[str, Any] = {**DEFAULTS, **options}
+    sources, receivers = settings.pop("sources"), settings.pop("receivers")
+    by_channel, _ = _by_channel(sources, Sources, "sources", spec.default_channel)
+    recording, mapped = _by_channel(receivers, Receivers, "receivers", spec.default_channel)
+    initial = State() if settings["initial"] is None else settings["initial"]
+    for name, value, kind in (
+        ("boundary", settings["boundary"], PML),
+        ("resampling", settings["resampling"], Resampling),
+        ("history", settings["history"], History),
+        ("initial", initial, State),
+    ):
+        if not isinstance(value, kind):
+            raise TypeError(message(name, type(value).__name__, f"a wavesim.{kind.__name__}"))
+    spacing, dt = settings.pop("spacing"), settings.pop("dt")
+    single = isinstance(spacing, Real)
+    call = Call(
+        equation=spec,
+        parameters=dict(parameters),
+        spacing=tuple(float(h) for h in ((spacing,) if single else spacing)),
+        spacing_per_axis=not single,
+        dt=float(dt),
+        sources=by_channel,
+        receivers=recording,
+        **settings,
+    )
+    records, state, report, offsets = _run(call)
+    if not recording:
+        return Result(None, state, report, {})
+    found = records if mapped else next(iter(records.values()))
+    return Result(found, state, report, offsets)
+
+
+def _plan(call: Call, geometry: Geometry, facts: Facts) -> Plan:
+    ratio = cfl.step_ratio(call.dt, facts.max_velocity, geometry.spacing)
+    largest = cfl.largest_stable_dt(facts.max_velocity, geometry.spacing)
+    if ratio > 1 and not call.substeps:
+        remedy = "Reduce dt, or allow substeps=True."
+        expected = f"at most {largest:.6g} s without substeps"
+        raise ValueError(message("dt", call.dt, expected, remedy))
+    if ratio >= RATIO_WARNING:
+        text = f"dt = {call.dt} s takes {ratio} internal steps each; "
+        text += f"{largest:.3g} s would take one."
+        warnings.warn(text, stacklevel=5)
+    if call.initial is not None and call.initial.ratio not in (None, ratio):
+        got, expected = f"a step ratio of {call.initial.ratio}", f"{ratio}, the ratio of this call"
+        raise ValueError(message("initial", got, expected, "Give max_velocity to keep it fixed."))
+    if facts.frequency is None and needs_frequency(call, geometry):
+        text = "PML.frequency cannot be inferred from the sources; the layers take 0 Hz, which "
+        text += "absorbs low frequencies less well. Give PML(frequency=...)."
+        warnings.warn(text, stacklevel=5)
+    return Plan(
+        equation=call.equation,
+        model=geometry.model,
+        widths=geometry.widths,
+        spacing=geometry.spacing,
+        order=call.order,
+        steps=geometry.nt * ratio,
+        ratio=ratio,
+        dt=call.dt / ratio,
+        shots=geometry.shots,
+        shared_model=not geometry.batched,
+        dtype=str(geometry.dtype).removeprefix("torch."),
+        damping=_damping(call, geometry, facts),
+    )
+
+
+def _damping(call: Call, geometry: Geometry, facts: Facts):
+    """Every face's layer: the user's settings, else the equation's."""
+    ndim, layer = len(geometry.model), call.equation.layer
+    alpha = layer.alpha_max if layer.alpha_max is not None else math.pi * (facts.frequency or 0.0)
+    defaults = {
+        "reflection": layer.reflection,
+        "power": layer.power,
+        "kappa_max": layer.kappa_max,
+        "alpha_max": alpha,
+    }
+    by_face = {k: call.boundary.faces(k, ndim, default) for k, default in defaults.items()}
+    return tuple(
+        tuple(
+            Damping(
+                max_velocity=facts.max_velocity,
+                alpha_min=min(layer.alpha_min, by_face["alpha_max"][axis][side]),
+                guard=layer.guard,
+                floor=layer.floor,
+                **{k: values[axis][side] for k, values in by_face.items()},
+            )
+            for side in (0, 1)
+        )
+        for axis in range(ndim)
+    )
+
+
+def _initial_fields(call: Call, plan: Plan, like: Tensor) -> tuple[Tensor, ...]:
+    given = call.initial.fields if call.initial is not None else {}
+    names = plan.system.fields
+    unknown = [k for k in given if k not in names]
+    require(not unknown, "initial.fields", unknown, f"some of {list(names)}")
+    box, model = (plan.shots, *plan.box), (plan.shots, *plan.model)
+    out = []
+    for name, half in zip(names, plan.system.half, strict=True):
+        value = given.get(name)
+        if value is None:
+            out.append(like.new_zeros(box))
+            continue
+        label, got = f"initial.fields[{name!r}]", f"shape {list(value.shape)}"
+        shapes = f"{list(box)} (with the layers) or {list(model)} (the model)"
+        require(tuple(value.shape) in (box, model), label, got, shapes)
+        if tuple(value.shape) != box:
+            pad = [n for pair in reversed(plan.widths) for n in pair]
+            value = torch.nn.functional.pad(value, pad)
+        out.append(_without_last(value, half))
+    return tuple(out)
+
+
+def _without_last(value: Tensor, half: tuple[int, ...]) -> Tensor:
+    """Zero at the last index of a field's half-cell axes: N nodes have N - 1 half cells."""
+    for dim, offset in enumerate(half, 1):
+        if offset:
+            inner = value.narrow(dim, 0, value.shape[dim] - 1)
+            value = torch.cat([inner, torch.zeros_like(value.narrow(dim, 0, 1))], dim)
+    return value
+
+
+def _initial_memory(call: Call, plan: Plan, like: Tensor) -> tuple[Tensor, ...]:
+    shapes = [plan.memory_shape(axis) for axis, _ in plan.memories]
+    given = call.initial.memory if call.initial is not None else ()
+    if not given:
+        return tuple(like.new_zeros(s) for s in shapes)
+    got = [list(m.shape) for m in given]
+    require(got == [list(s) for s in shapes], "initial.memory", f"shapes {got}", f"{shapes}")
+    return tuple(given)
+
+
+def _amplitudes(call: Call, plan: Plan, coefs: tuple[Tensor, ...], like: Tensor):
+    """(cells, amplitudes as they enter a field) of every injection of the equation."""
+    cells, amplitudes = [], []
+    for name, channel in plan.system.sources.items():
+        given = call.sources.get(name)
+        if given is None:
+            none = torch.zeros(plan.shots, 0, dtype=torch.int64, device=like.device)
+            cells += [none] * len(channel)
+            amplitudes += [like.new_zeros(plan.shots, 0, plan.steps)] * len(channel)
+            continue
+        at = box_cells(given.locations, plan.widths, plan.box)
+        fine = upsample(
+            given.amplitudes,
+            plan.ratio,
+            taper=call.resampling.taper,
+            padding=call.resampling.padding,
+        )
+        for entry in channel:
+            factor = entry.factor / (math.prod(plan.spacing) if entry.per_volume else 1.0)
+            if entry.coefficient is None:
+                weighted = factor * plan.dt * fine
+            else:
+                weighted = (factor * take(coefs[entry.coefficient], at))[..., None] * fine
+            cells.append(at)
+            amplitudes.append(weighted)
+    return tuple(cells), tuple(amplitudes)
+
+
+def _receiver_cells(call: Call, plan: Plan, like: Tensor) -> tuple[Tensor, ...]:
+    """Of every term of every receiver channel."""
+    none = torch.zeros(plan.shots, 0, dtype=torch.int64, device=like.device)
+    return tuple(
+        box_cells(call.receivers[name].locations, plan.widths, plan.box)
+        if name in call.receivers
+        else none
+        for name, terms in plan.system.receivers.items()
+        for _ in terms
+    )
+
+
+def _records(call: Call, plan: Plan, recorded: tuple[Tensor, ...]) -> dict[str, Tensor]:
+    """The channels asked for, [shot, receiver, time] at the user's step."""
+    out, terms = {}, iter(recorded)
+    for name, channel in plan.system.receivers.items():
+        parts = [next(terms) if weight == 1 else weight * next(terms) for _, weight in channel]
+        if name in call.receivers:
+            settings = call.resampling
+            out[name] = downsample(
+                sum(parts[1:], parts[0]),
+                plan.ratio,
+                taper=settings.taper,
+                padding=settings.padding,
+            )
+    return {name: out[name] for name in call.receivers}
+
+
+def _run(call: Call) -> tuple[dict[str, Tensor], State, Report, dict[str, tuple[float, ...]]]:
+    geometry = check_shapes(call)
+    backend, reason = choose_backend(call.backend, geometry.device)
+    if backend == "triton":
+        given = call.history.segments
+        remedy = "Leave it None, or use backend='eager'."
+        require(given is None, "History.segments", given, "None with the Triton backend", remedy)
+    facts = check_values(call, geometry)
+    plan = _plan(call, geometry, facts)
+    like = next(iter(call.parameters.values())).detach()
+    parameters = {k: replicate(v, plan.widths) for k, v in call.parameters.items()}
+    coefs = call.equation.coefficients(parameters, plan.dt, plan.ndim)
+    source_cells, amplitudes = _amplitudes(call, plan, coefs, like)
+    receiver_cells = _receiver_cells(call, plan, like)
+    fields = _initial_fields(call, plan, like)
+    memory = _initial_memory(call, plan, like)
+    inputs = (plan, coefs, amplitudes, fields, memory, source_cells, receiver_cells)
+    if backend == "triton":
+        from . import autograd
+
+        (records, fields, memory), costs = autograd.propagate(*inputs)
+    else:
+        records, fields, memory = loop.propagate(*inputs, segments=call.history.segments)
+        costs = {"kernel_launches": 0, "graph_steps": 0, "history_bytes": 0}
+        costs["field_bytes"] = sum(t.nbytes for t in (*fields, *memory))
+    started = call.initial.step if call.initial is not None else 0
+    state = State(
+        fields=dict(zip(plan.system.fields, fields, strict=True)),
+        memory=memory,
+        step=started + geometry.nt,
+        ratio=plan.ratio,
+    )
+    report = Report(
+        backend=backend,
+        reason=reason,
+        internal_dt=plan.dt,
+        step_ratio=plan.ratio,
+        courant=cfl.courant_number(plan.dt, facts.max_velocity, plan.spacing),
+        padded_shape=plan.box,
+        boundary_frequency=facts.frequency,
+        boundary_velocity=facts.max_velocity,
+        **costs,
+    )
+    system = plan.system
+    offsets = {
+        name: tuple(h / 2 for h in system.offset(tuple(f for f, _ in system.receivers[name])))
+        for name in call.receivers
+    }
+    return _records(call, plan, records), state, report, offsets
