@@ -37,7 +37,7 @@ test: $(INSTALLED)
 
 # Asked for by name: a missing GPU is a failure here, not a skip.
 test-gpu: $(INSTALLED)
-	env -u TRITON_INTERPRET WAVESIM_REQUIRE_GPU=1 $(RUN) pytest -q tests/gpu
+	env -u TRITON_INTERPRET WAVESIM_REQUIRE_GPU=1 $(RUN) pytest -q -n $(JOBS) --dist worksteal tests/gpu
 
 lint: $(INSTALLED)
 	$(RUN) ruff check .

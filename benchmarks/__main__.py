@@ -1,4 +1,5 @@
-"""``python -m benchmarks run``: time whole calls, one JSON row each; ``table`` prints rows."""
+"""``python -m benchmarks``: ``run`` verifies and times whole calls, one JSON row each; ``verify``
+compares the kernels with eager and times nothing; ``table`` prints rows."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ import torch
 from .cases import CASES, Case, Experiment
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
+PARITY = 2e-5
+"""Largest RMS ratio of float32 Triton to eager that is timed."""
 
 
 def commit() -> str:
@@ -45,6 +47,15 @@ def copy_bandwidth() -> float:
     return 2 * a.nbytes / statistics.median(times[2:])
 
 
+def verify(case: Case, device: str = "cuda", shape: tuple[int, ...] = (23, 37, 41)) -> float:
+    """Parity of a small run of the case's kernels with eager; nothing is timed where it is off."""
+    small = replace(case, shape=shape[-len(case.shape) :], shots=1, nt=20)
+    error = Experiment(small, True, device).error()
+    if not error <= PARITY:
+        raise SystemExit(f"{case.name}: got a parity error of {error:.1e}, expected {PARITY}.")
+    return error
+
+
 def measure(case: Case, gradient: bool, repeats: int) -> dict:
     """Quantiles of a whole call's seconds, synchronised, after two warm-ups."""
     import triton
@@ -56,7 +67,7 @@ def measure(case: Case, gradient: bool, repeats: int) -> dict:
             torch.cuda.reset_peak_memory_stats()
         torch.cuda.synchronize()
         start = time.perf_counter()
-        report = experiment.run()
+        report = experiment.run().report
         torch.cuda.synchronize()
         times.append(time.perf_counter() - start)
     cold, warm = times[0], sorted(times[2:])
@@ -88,18 +99,25 @@ def measure(case: Case, gradient: bool, repeats: int) -> dict:
     }
 
 
-def run(pattern: str, output: Path | None, repeats: int, steps: int | None) -> None:
-    """Time the cases whose name contains the pattern, forward and with the gradient."""
+def chosen(pattern: str) -> list[Case]:
+    """The cases whose name contains the pattern; exits without any, or without a GPU."""
     if not torch.cuda.is_available():
         raise SystemExit("benchmarks: got no CUDA or ROCm device, expected one; nothing was timed.")
-    chosen = [c for c in CASES if pattern in c.name]
-    if not chosen:
+    found = [c for c in CASES if pattern in c.name]
+    if not found:
         known = ", ".join(c.name for c in CASES)
         raise SystemExit(f"--only: got {pattern!r}, expected a part of one of: {known}.")
+    return found
+
+
+def run(pattern: str, output: Path | None, repeats: int, steps: int | None) -> None:
+    """Time the cases whose name contains the pattern, forward and with the gradient."""
+    cases = chosen(pattern)
     common = {"commit": commit(), "command": " ".join(["python -m benchmarks", *sys.argv[1:]])}
     common["copy_bytes_per_s"] = copy_bandwidth()
-    for case in chosen:
+    for case in cases:
         case = replace(case, nt=steps) if steps else case
+        common["parity_error"] = verify(case)
         for gradient in (False, True):
             row = json.dumps(common | measure(case, gradient, repeats))
             torch.cuda.empty_cache()
@@ -133,11 +151,16 @@ def main() -> None:
     runner.add_argument("--only", default="", help="part of the names of the cases to time")
     runner.add_argument("--repeats", type=int, default=3, help="timed calls after two warm-ups")
     runner.add_argument("--steps", type=int, help="another number of steps, for a quick look")
+    checker = commands.add_parser("verify", help="compare the kernels of the cases with eager")
+    checker.add_argument("--only", default="", help="part of the names of the cases")
     printer = commands.add_parser("table", help="print a file of rows as Markdown")
     printer.add_argument("rows", type=Path)
     options = parser.parse_args()
     if options.command == "table":
         print(table(options.rows))
+    elif options.command == "verify":
+        for case in chosen(options.only):
+            print(f"{case.name}: {verify(case):.1e}", flush=True)
     else:
         run(options.only, options.output, options.repeats, options.steps)
 

@@ -89,7 +89,7 @@ class Experiment:
         points = points.repeat(case.shots, 1, 1).to(device)
         self.receivers = {channel: wavesim.Receivers(points)}
 
-    def run(self, backend: str = "auto") -> wavesim.Report:
+    def run(self, backend: str = "auto") -> wavesim.Result:
         """A whole call, and its backward pass if a gradient is wanted."""
         for value in self.parameters.values():
             value.grad = None
@@ -107,4 +107,17 @@ class Experiment:
         )
         if self.gradient:
             sum(r.square().sum() for r in out.receivers.values()).backward()
-        return out.report
+        return out
+
+    def error(self) -> float:
+        """Largest RMS ratio of Triton to eager, over records and gradients."""
+        found = []
+        for backend in ("eager", "triton"):
+            out = self.run(backend)
+            values = [r.detach() for r in out.receivers.values()]
+            found.append(values + [p.grad for p in self.parameters.values() if self.gradient])
+        ratios = [
+            ((b - a).double().square().mean() / a.double().square().mean()).sqrt().item()
+            for a, b in zip(*found, strict=True)
+        ]
+        return max(ratios)
