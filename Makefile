@@ -7,14 +7,15 @@ CONSTRAINTS := requirements/dev-constraints.txt
 INSTALLED := $(VENV)/.installed
 RUN := $(VENV)/bin/python -m
 
-.PHONY: help install demo test test-gpu lint types bench docs compile-all
+.PHONY: help install demo test test-gpu lint types bench bench-cpu docs compile-all
 
 help:
 	@echo "demo         full-waveform inversion of a small section (ARGS='--iterations 20')"
 	@echo "test         all tests that need no GPU"
 	@echo "test-gpu     the tests that need one"
 	@echo "lint types   ruff; mypy"
-	@echo "bench        run the benchmarks"
+	@echo "bench        run the benchmarks (on a GPU)"
+	@echo "bench-cpu    time the eager backend on a CPU"
 	@echo "docs         run every code block of README.md and docs/"
 	@echo "compile-all  build every kernel ahead of time for every target"
 
@@ -47,6 +48,9 @@ types: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(RUN) benchmarks run $(ARGS)
+
+bench-cpu: $(INSTALLED)
+	$(RUN) pytest -q benchmarks --benchmark-only
 
 docs: $(INSTALLED)
 	$(RUN) pytest -q tests/unit/test_docs.py
