@@ -201,33 +201,16 @@ def adjoint(
     )
     grads = [buffers.zeros(layout, plan.shots, live[0]) for _ in coefs] if history else []
 
-    injecting: list[list[Points]] = [[] for _ in system.stages]
+    injecting, left = _record_cotangents(run, scales, live, record_bars)
+    recorded: list[Points | None] = []
     recording: list[list[Points]] = [[] for _ in system.stages]
-    left = []
-    for field, places, where, values in zip(
-        system.recorded, run.receiver_points, run.receiver_cells, record_bars, strict=True
-    ):
-        if places is None:
-            continue
-        values = values * take(scales[field], where)[..., None]
-        if system.record_after:
-            buffers.field_view(layout, live[field]).copy_(
-                add(buffers.plain(layout, live[field]), where, values[..., -1])
-            )
-            values = torch.cat([torch.zeros_like(values[..., :1]), values[..., :-1]], -1)
-        index, shift = _late(plan, field)
-        rows = places.sort(values)
-        if shift:
-            rows = torch.cat([rows, torch.zeros_like(rows[:1])])
-            left.append((field, where, values[..., 0]))
-        slot = _written(plan, index)[field]
-        injecting[index].append(Points(slot, places, rows, shift))
-    recorded = []
     for entry, places in zip(system.injections, run.source_points, strict=True):
+        points = None
         if places is not None:
             rows = live[0].new_zeros(plan.steps, len(places.order))
-            recorded.append(Points(entry.field, places, rows))
-            recording[entry.stage].append(recorded[-1])
+            points = Points(entry.field, places, rows)
+            recording[entry.stage].append(points)
+        recorded.append(points)
 
     def retreat(step: int) -> None:
         for index in reversed(range(len(system.stages))):
@@ -244,26 +227,61 @@ def adjoint(
     fields = [buffers.plain(layout, f) for f in live]
     for field, where, values in left:
         fields[field] = add(fields[field], where, values)
-    amplitudes = []
-    filled = iter(recorded)
-    for entry, places, where in zip(
-        system.injections, run.source_points, run.source_cells, strict=True
-    ):
-        if places is None:
-            amplitudes.append(fields[0].new_zeros(plan.shots, 0, plan.steps))
-            continue
-        values = places.unsort(next(filled).data, plan.shots)
-        scale = take(scales[entry.field], where)
-        amplitudes.append(values / torch.where(where < 0, 1, scale)[..., None])
     return Cotangents(
         coefs=_coefficient_gradients(layout, grads, scales, coefs),
-        amplitudes=amplitudes,
+        amplitudes=_amplitude_cotangents(run, scales, recorded),
         fields=[f / s for f, s in zip(fields, scales, strict=True)],
         memory=[
             m.plain() if s is None else m.plain() / s
             for m, s in zip(memories, memory_scales, strict=True)
         ],
     )
+
+
+def _record_cotangents(run: Run, scales: list[Tensor], live: list[Tensor], bars: Tensors):
+    """(points by the stage they are injected in, (field, cells, values) added at the very end).
+
+    The sample after the last step is added to the adjoint fields at once.
+    """
+    layout, plan = run.layout, run.layout.plan
+    injecting: list[list[Points]] = [[] for _ in plan.system.stages]
+    left: list[tuple[int, Tensor, Tensor]] = []
+    for field, places, where, values in zip(
+        plan.system.recorded, run.receiver_points, run.receiver_cells, bars, strict=True
+    ):
+        if places is None:
+            continue
+        values = values * take(scales[field], where)[..., None]
+        if plan.system.record_after:
+            buffers.field_view(layout, live[field]).copy_(
+                add(buffers.plain(layout, live[field]), where, values[..., -1])
+            )
+            values = torch.cat([torch.zeros_like(values[..., :1]), values[..., :-1]], -1)
+        index, shift = _late(plan, field)
+        rows = places.sort(values)
+        if shift:
+            rows = torch.cat([rows, torch.zeros_like(rows[:1])])
+            left.append((field, where, values[..., 0]))
+        slot = _written(plan, index)[field]
+        injecting[index].append(Points(slot, places, rows, shift))
+    return injecting, left
+
+
+def _amplitude_cotangents(
+    run: Run, scales: list[Tensor], recorded: list[Points | None]
+) -> list[Tensor]:
+    """[shot, source, time] of every injection, from the adjoint fields at its cells."""
+    plan, out = run.layout.plan, []
+    for entry, points, where in zip(
+        plan.system.injections, recorded, run.source_cells, strict=True
+    ):
+        if points is None:
+            out.append(scales[0].new_zeros(plan.shots, 0, plan.steps))
+            continue
+        values = points.places.unsort(points.data, plan.shots)
+        scale = take(scales[entry.field], where)
+        out.append(values / torch.where(where < 0, 1, scale)[..., None])
+    return out
 
 
 def _coefficient_gradients(
