@@ -58,7 +58,6 @@ class Geometry:
     spacing: tuple[float, ...]
     shots: int
     nt: int
-    batched: bool
     dtype: torch.dtype
     device: torch.device
 
@@ -186,7 +185,6 @@ def check_shapes(call: Call) -> Geometry:
         spacing=spacing,
         shots=shots,
         nt=_time_samples(call),
-        batched=batched and first.shape[0] > 1,
         dtype=dtype,
         device=device,
     )

@@ -15,8 +15,7 @@ from .equations import Equation, System
 class Plan:
     """What is to be computed. Lengths are cells, axes in the order [z, y, x].
 
-    ``steps`` and ``dt`` are internal ones, ``ratio`` to a user's step; ``shared_model`` says
-    whether all shots see one model.
+    ``steps`` and ``dt`` are internal ones, ``ratio`` to a user's step.
     """
 
     equation: Equation
@@ -28,7 +27,6 @@ class Plan:
     ratio: int
     dt: float
     shots: int
-    shared_model: bool
     dtype: str
     damping: tuple[tuple[Damping, Damping], ...]
 

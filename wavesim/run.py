@@ -153,7 +153,6 @@ def _plan(call: Call, geometry: Geometry, facts: Facts) -> Plan:
         ratio=ratio,
         dt=call.dt / ratio,
         shots=geometry.shots,
-        shared_model=not geometry.batched,
         dtype=str(geometry.dtype).removeprefix("torch."),
         damping=_damping(call, geometry, facts),
     )

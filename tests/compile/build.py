@@ -44,7 +44,6 @@ def plan_of(equation: str, dtype: str, order: int, ndim: int) -> Plan:
         ratio=1,
         dt=1e-4,
         shots=2,
-        shared_model=True,
         dtype=dtype,
         damping=((Damping(2000.0, alpha_max=80.0),) * 2,) * ndim,
     )
