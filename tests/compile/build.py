@@ -136,12 +136,13 @@ def ptxas(ptx: str, limit: int | None) -> dict[str, int]:
 
 
 def registers(ptx: str) -> dict[str, int | None]:
-    """What is launched: the first of the launcher's register limits that spills nothing."""
-    found: dict[str, int | None] = {}
+    """What is launched: without a limit, or at the launcher's lowest that spills nothing."""
+    first = found = {"limit": None, **ptxas(ptx, None)}
     for limit in REGISTER_LIMITS:
-        found = {"limit": limit, **ptxas(ptx, limit)}
         if found["spilled_bytes"] == 0:
             break
+        if limit > first["registers"]:
+            found = {"limit": limit, **ptxas(ptx, limit)}
     return found
 
 

@@ -73,24 +73,29 @@ def on_device(device: torch.device):
         yield
 
 
-REGISTER_LIMITS = (None, 128, 168, 255)
+REGISTER_LIMITS = (80, 96, 128, 168, 255)
 """ptxas sometimes gives up a register too many to fit one more block on a processor, and spills a
-few bytes; told a limit it does not. The first that spills nothing is taken."""
+few bytes; told a limit it does not. The lowest without spills is taken: it fits most blocks."""
 _limits: dict[Hashable, dict[str, int]] = {}
 
 
 def spill_free(kernel: Any, grid: tuple[int, ...], arguments: dict[str, Any]) -> dict[str, int]:
-    """The launch options of the first register limit without spills, or of the last."""
-    options: dict[str, int] = {}
-    if interpreting() or torch.version.hip:
-        return options
-    for limit in REGISTER_LIMITS:
-        options = {} if limit is None else {"maxnreg": limit}
+    """The launch options without spills: none, or a register limit; the last one if all spill."""
+
+    def built(**options: int) -> Any:
         compiled = kernel.warmup(**arguments, **options, grid=grid)
         compiled._init_handles()
-        if compiled.n_spills == 0:
+        return compiled
+
+    if interpreting() or torch.version.hip:
+        return {}
+    first = built()
+    if first.n_spills == 0:
+        return {}
+    for limit in REGISTER_LIMITS:
+        if limit > first.n_regs and built(maxnreg=limit).n_spills == 0:
             break
-    return options
+    return {"maxnreg": limit}
 
 
 class Launcher:
