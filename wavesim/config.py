@@ -102,12 +102,12 @@ class PML:
 
     width: cells. 0 leaves a face to the zeros outside: it reflects.
     frequency: the dominant frequency that alpha is tuned for, Hz; by default the peak of the
-        sources' spectrum.
+        sources' spectrum. Not together with alpha_max.
     reflection: theoretical reflection coefficient at normal incidence, in (0, 1).
     power: exponent of the damping profile.
     kappa_max: largest coordinate stretching; 1 means none, and the scalar equation takes only 1.
-    alpha_max: frequency shift at the model's edge, 1/s; by default ``pi frequency``, or of
-        Maxwell's equations a constant.
+    alpha_max: frequency shift at the model's edge, 1/s; by default ``pi frequency``, or where the
+        equation has its own (Maxwell's have) and no frequency is given, that one.
 
     Komatitsch and Martin (2007), Geophysics 72; Pasalic and McGarry (2010), SEG Expanded Abstracts;
     Gedney (1996), IEEE Trans. Antennas Propag. 44.
@@ -124,6 +124,8 @@ class PML:
         if self.frequency is not None:
             ok = math.isfinite(self.frequency) and self.frequency >= 0
             require(ok, "PML.frequency", self.frequency, "a number of Hz, at least 0, or None")
+            remedy = "The frequency only sets alpha_max = pi frequency: give one of them."
+            require(self.alpha_max is None, "PML.alpha_max", self.alpha_max, "None", remedy)
         for name, holds, expected in (
             ("reflection", lambda r: 0 < r < 1, "numbers in (0, 1)"),
             ("power", lambda n: n > 0, "positive numbers"),

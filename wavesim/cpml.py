@@ -12,18 +12,17 @@ import numpy as np
 
 from .stencils import CENTRAL
 
-EPSILON_0 = 8.8541878128e-12
-
 
 @dataclass(frozen=True)
 class Damping:
     """One face's layer: the speed it is tuned for, m/s, and its shape; alpha, guard, floor in 1/s.
 
-    ``reflection`` None takes the largest damping of Gedney (1996) instead of a reflection's.
+    Without a ``reflection`` the largest damping is ``(power + 1) rate / h``, rate in m/s.
     """
 
     max_velocity: float
     reflection: float | None = 1e-3
+    rate: float = 0.0
     power: float = 2.0
     kappa_max: float = 1.0
     alpha_max: float = 0.0
@@ -34,7 +33,7 @@ class Damping:
     def largest(self, width: int, spacing: float) -> float:
         """sigma at the outermost node, 1/s."""
         if self.reflection is None:
-            return (self.power + 1) / (150 * math.pi * EPSILON_0 * spacing)
+            return (self.power + 1) * self.rate / spacing
         scale = -(self.power + 1) * self.max_velocity * math.log(self.reflection)
         return scale / (2 * width * spacing)
 

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from .config import message
-
-VACUUM_PERMITTIVITY = 8.8541878128e-12
-"""F/m: relative permittivity times this is the absolute one."""
+from .equations._grid import inverse
+from .equations.maxwell import EPSILON_0
 
 
 def replicate(model: Tensor, widths: Sequence[tuple[int, int]]) -> Tensor:
@@ -28,12 +27,6 @@ def replicate(model: Tensor, widths: Sequence[tuple[int, int]]) -> Tensor:
             parts.append(padded if edge is None else edge.expand(shape))
         padded = torch.cat(parts, dim) if low or high else padded
     return padded
-
-
-def _inverse(x: Tensor) -> Tensor:
-    """1/x, and 0 with a gradient of 0 where x is 0."""
-    empty = x == 0
-    return torch.where(empty, 0.0, 1 / torch.where(empty, 1.0, x))
 
 
 def _same_shape(**values: Tensor) -> None:
@@ -54,7 +47,7 @@ def moduli(vp: Tensor, vs: Tensor, rho: Tensor) -> tuple[Tensor, Tensor, Tensor]
     """
     _same_shape(vp=vp, vs=vs, rho=rho)
     mu = rho * vs.square()
-    return rho * vp.square() - 2 * mu, mu, _inverse(rho)
+    return rho * vp.square() - 2 * mu, mu, inverse(rho)
 
 
 def speeds(lamb: Tensor, mu: Tensor, buoyancy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -64,7 +57,7 @@ def speeds(lamb: Tensor, mu: Tensor, buoyancy: Tensor) -> tuple[Tensor, Tensor, 
     tensor([1024.])
     """
     _same_shape(lamb=lamb, mu=mu, buoyancy=buoyancy)
-    return _root(buoyancy * (lamb + 2 * mu)), _root(buoyancy * mu), _inverse(buoyancy)
+    return _root(buoyancy * (lamb + 2 * mu)), _root(buoyancy * mu), inverse(buoyancy)
 
 
 def _root(x: Tensor) -> Tensor:
@@ -89,7 +82,7 @@ def absolute_permittivity(epsilon: Tensor) -> Tensor:
     >>> absolute_permittivity(torch.tensor([4.0]))
     tensor([3.5417e-11])
     """
-    return epsilon * VACUUM_PERMITTIVITY
+    return epsilon * EPSILON_0
 
 
 def relative_permittivity(epsilon: Tensor) -> Tensor:
@@ -98,4 +91,4 @@ def relative_permittivity(epsilon: Tensor) -> Tensor:
     >>> relative_permittivity(torch.tensor([3.5416751e-11]))
     tensor([4.0000])
     """
-    return epsilon / VACUUM_PERMITTIVITY
+    return epsilon / EPSILON_0

@@ -161,7 +161,9 @@ def _plan(call: Call, geometry: Geometry, facts: Facts) -> Plan:
 def _damping(call: Call, geometry: Geometry, facts: Facts):
     """Every face's layer: the user's settings, else the equation's."""
     ndim, layer = len(geometry.model), call.equation.layer
-    alpha = layer.alpha_max if layer.alpha_max is not None else math.pi * (facts.frequency or 0.0)
+    alpha = layer.alpha_max
+    if alpha is None or facts.frequency is not None:
+        alpha = math.pi * (facts.frequency or 0.0)
     defaults = {
         "reflection": layer.reflection,
         "power": layer.power,
@@ -174,6 +176,7 @@ def _damping(call: Call, geometry: Geometry, facts: Facts):
             Damping(
                 max_velocity=facts.max_velocity,
                 alpha_min=min(layer.alpha_min, by_face["alpha_max"][axis][side]),
+                rate=layer.rate,
                 guard=layer.guard,
                 floor=layer.floor,
                 **{k: values[axis][side] for k, values in by_face.items()},

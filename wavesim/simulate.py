@@ -152,7 +152,7 @@ def maxwell_tm(
             (``report.internal_dt``; so at ``(k + 1) dt`` where the step ratio is 1), after the
             source of step k, and H at half an internal step before that.
 
-    Returns, raises: as `scalar`. The layers do not depend on the frequency.
+    Returns, raises: as `scalar`. The layers depend on a frequency only if `PML` names one.
 
     Example:
         >>> import torch

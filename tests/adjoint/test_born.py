@@ -8,6 +8,7 @@ import pytest
 import torch
 from adjoint.cases import BACKENDS, BOXES, CASES, LOWEST, MEDIA, case_id, dot, make, normal
 from conftest import rms_ratio
+from torch.autograd import forward_ad
 
 from wavesim import Receivers, Sources, State, born
 from wavesim.device import interpreting
@@ -106,3 +107,20 @@ def test_triton_refuses_a_background_with_a_gradient():
     e = replace(e, backend="triton", parameters={"v": e.parameters["v"].requires_grad_()})
     with pytest.raises(RuntimeError, match="Detach the model"):
         scatter(e, changes_of(e))
+
+
+@pytest.mark.skipif(not interpreting(), reason="needs TRITON_INTERPRET=1")
+@pytest.mark.parametrize("equation", ["scalar", "acoustic", "maxwell_tm"])
+def test_dual_amplitudes_and_states_have_exact_tangents(equation):
+    """Linear inputs: the tangent along a change is the run of the change, on both backends."""
+    e = make(equation, 2, 4, "eager", nt=4, box=SMALL[2])
+    rng = torch.Generator().manual_seed(12)
+    moves = {k: normal(v.shape, rng) for k, v in e.inputs.items()}
+    expected = e.run(inputs=moves)
+    for backend in ("eager", "triton"):
+        with forward_ad.dual_level():
+            duals = {k: forward_ad.make_dual(v, moves[k]) for k, v in e.inputs.items()}
+            out = replace(e, backend=backend).run(inputs=duals)
+            for name, value in out.items():
+                tangent = forward_ad.unpack_dual(value).tangent
+                assert rms_ratio(tangent, expected[name]) < 1e-13, (backend, name)

@@ -28,7 +28,7 @@ def worst_error(equation: str, ndim: int, order: int, nt: int, **boundary) -> tu
     e = make(equation, ndim, order, "triton" if torch.cuda.is_available() else "eager",
              nt=nt, box=BOXES[ndim])  # fmt: skip
     if boundary:
-        e.options["boundary"] = PML(width=BOXES[ndim][1], frequency=25.0, **boundary)
+        e.options["boundary"] = PML(width=BOXES[ndim][1], **boundary)
     found = []
     for backend in ("eager", "triton"):
         one = replace(e, backend=backend)

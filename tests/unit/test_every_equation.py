@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import replace
 
@@ -215,6 +216,18 @@ def test_maxwell_needs_no_frequency():
             assert out.report.boundary_frequency is None
 
 
+def test_a_frequency_given_for_maxwell_counts():
+    """It sets alpha_max = pi frequency there too: the same records as by that number."""
+    e = small("maxwell_tm")
+    found = []
+    start = {k: v for k, v in e.inputs.items() if k.startswith("field")}
+    for alpha in ({"frequency": 1e8}, {"alpha_max": math.pi * 1e8}, {}):
+        boundary = PML(width=e.options["boundary"].width, **alpha)
+        one = replace(e, inputs=start, sources={}, options={**e.options, "boundary": boundary})
+        found.append(one.run()["field ey"])
+    assert torch.equal(found[0], found[1]) and not torch.equal(found[0], found[2])
+
+
 @pytest.mark.parametrize("function", [wavesim.maxwell, wavesim.maxwell_tm])
 def test_an_unknown_averaging_is_refused(function):
     with pytest.raises(ValueError) as error:
@@ -231,6 +244,7 @@ def test_an_unknown_averaging_is_refused(function):
         ({"kappa_max": [1.0, 0.5]}, "kappa_max"),
         ({"alpha_max": -1.0}, "alpha_max"),
         ({"alpha_max": [(1.0, float("nan"))]}, "alpha_max"),
+        ({"alpha_max": 80.0, "frequency": 25.0}, "alpha_max"),
     ],
 )
 def test_a_layer_out_of_bounds_is_refused(settings, name):

@@ -95,14 +95,14 @@ class Layer:
     """An equation's absorbing layers where the user leaves `wavesim.PML` open.
 
     Damping rises to ``sigma = -(power + 1) v ln(reflection) / (2 width h)``, or without a
-    reflection to ``(power + 1) / (150 pi epsilon_0 h)``, the optimum of Gedney (1996); alpha falls
-    from ``alpha_max`` (None: ``pi frequency``) to ``alpha_min``, all 1/s. ``guard``
-    and ``floor`` are TIDE's: what it adds to the denominator of a, and the damping up to which it
-    does nothing.
+    reflection to ``(power + 1) rate / h`` (rate in m/s); alpha falls from ``alpha_max`` (None:
+    ``pi frequency``) to ``alpha_min``, all 1/s. ``guard`` and ``floor`` are TIDE's: what it adds to
+    the denominator of a, and the damping up to which it does nothing.
     """
 
     power: float = 2.0
     reflection: float | None = 1e-3
+    rate: float = 0.0
     kappa_max: float = 1.0
     alpha_max: float | None = None
     alpha_min: float = 0.0

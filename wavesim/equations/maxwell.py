@@ -8,6 +8,7 @@ axis i (Ey of TM at the nodes) and H_i half a cell up the other two, by the arit
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cache, partial
 
@@ -134,6 +135,7 @@ EQUATION = Equation(
     layer=Layer(
         power=4.0,
         reflection=None,
+        rate=1 / (150 * math.pi * EPSILON_0),  # Gedney (1996)
         kappa_max=5.0,
         alpha_max=0.0088 / EPSILON_0,
         alpha_min=0.0008 / EPSILON_0,
