@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from . import stepping
+from .choice import default_choice
 from .history import DeviceHistory
 from .layout import Layout, field_bytes
 from .plan import Plan
@@ -58,7 +59,7 @@ def _cotangents(plan: Plan, saved: tuple[Tensor, ...], keep: bool, bars: Tensors
     split = len(system.recorded), len(system.recorded) + len(system.fields)
     groups = bars[: split[0]], bars[split[0] : split[1]], bars[split[1] :]
     with torch.no_grad(), on_device(coefs[0].device):
-        layout = Layout.default(plan, adjoint=True)
+        layout = Layout.of(plan, default_choice(plan), adjoint=True)
         run = stepping.Run.start(layout, coefs, source_cells, receiver_cells)
         history = DeviceHistory(layout, coefs[0], kept) if keep else None
         out = stepping.adjoint(run, coefs, history, groups)
@@ -82,7 +83,7 @@ class Propagate(torch.autograd.Function):
     def forward(ctx: Any, plan: Plan, keep: bool, costs: dict, *flat: Tensor) -> Tensors:
         coefs, amplitudes, fields, memory, source_cells, receiver_cells = _split(plan, flat)
         with on_device(coefs[0].device):
-            layout = Layout.default(plan)
+            layout = Layout.of(plan, default_choice(plan))
             run = stepping.Run.start(layout, coefs, source_cells, receiver_cells)
             history = DeviceHistory(run.layout, coefs[0]) if keep else None
             records, out, last, replayed = stepping.forward(
@@ -137,7 +138,7 @@ class Tangent(torch.autograd.Function):
         everything = (*moved, *source_cells, *receiver_cells)
         changes, amplitudes, fields, memory, _, _ = _split(plan, everything)
         with torch.no_grad(), on_device(coefs[0].device):
-            layout = Layout.default(plan)
+            layout = Layout.of(plan, default_choice(plan))
             run = stepping.Run.start(layout, coefs, source_cells, receiver_cells)
             history = DeviceHistory(layout, coefs[0], kept) if keep else None
             records, out, last, _ = stepping.forward(

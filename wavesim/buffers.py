@@ -13,7 +13,6 @@ from .layout import (
     PROFILE_MARGIN,
     Layout,
     Strides,
-    geometry,
     profile_rows,
     spacing_factors,
     tile_of_block,
@@ -65,7 +64,7 @@ class Memory:
         shape = extent[layout.lead :]
         self.shape, self.strides = (plan.shots, *shape), strides
         self.extent = (extent[0], extent[1], extent[2])
-        shift = layout.layer_map(three).shift
+        shift = layout.cut(three)[1]
         low = plan.widths[axis][0]
         self.parts = [(a if b <= low else a - shift, b - a) for a, b in plan.slabs(axis, side)]
         at = 0
@@ -97,7 +96,6 @@ class Tables:
 
     tiles: Tensor
     owner: Tensor
-    geometry: Tensor
     factors: Tensor
     profiles: Tensor
 
@@ -110,7 +108,6 @@ class Tables:
         return Tables(
             tiles=torch.from_numpy(tile_table(layout)).to(device),
             owner=torch.from_numpy(tile_of_block(layout)).to(device),
-            geometry=torch.from_numpy(geometry(layout)).to(device),
             factors=real(spacing_factors(layout)),
             profiles=real(profile_rows(layout)),
         )

@@ -11,20 +11,11 @@ from functools import lru_cache
 
 import numpy as np
 
+from .choice import Choice, Triple
 from .plan import Plan, profiles
 
 ALIGN = 32
 PROFILE_MARGIN = 16
-GEOMETRY_HEADER, GEOMETRY_AXIS = 8, 12
-Triple = tuple[int, int, int]
-
-# interior block, boundary block (z, y, x) and warps by number of dimensions: boundary blocks divide
-# interior ones along every axis, so that the two kinds tile the box without overlap
-BLOCKS: dict[int, tuple[Triple, Triple, int]] = {
-    1: ((1, 1, 256), (1, 1, 64), 2),
-    2: ((1, 8, 128), (1, 8, 32), 4),
-    3: ((2, 4, 64), (2, 4, 32), 8),
-}
 
 
 def round_up(n: int, multiple: int) -> int:
@@ -50,44 +41,21 @@ class Strides:
 
 
 @dataclass(frozen=True)
-class LayerMap:
-    """Index along an axis to index in its boundary memory, which leaves the interior out.
+class Layout:
+    """Shapes, strides and tiles of a plan run in a chosen way; axes always (z, y, x).
 
-    ``m(i) = min(i, limit)`` below ``split``, ``max(i - shift, limit)`` from there on; the memory
-    around ``limit`` is zero for a stencil's reach, so that cells between the layers read zeros.
+    ``reach`` is how many cells inside the model feel a layer: a second derivative's ``de`` spreads
+    by the stencil, and its transpose by the stencil once more.
     """
 
-    low: int
-    high: int
-    cells: int
-    limit: int
-    split: int
-    shift: int
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Shapes, strides and tiles of a plan for a choice of block shapes; axes always (z, y, x)."""
-
     plan: Plan
-    interior: Triple
-    boundary: Triple
-    warps: int
+    choice: Choice
     reach: int
 
     @staticmethod
-    def default(plan: Plan, *, adjoint: bool = False) -> Layout:
-        """The untuned choice. ``reach`` is how many cells inside the model feel a layer: a second
-        derivative's ``de`` spreads by the stencil, and its transpose by the stencil once more."""
-        r = plan.stencil_reach
-        own = r if plan.system.collocated else 1
-        interior, boundary, warps = BLOCKS[plan.ndim]
-        if plan.system.collocated and plan.ndim == 3:
-            warps = 4  # measured faster; the staggered equations would run out of registers
-        elif not plan.system.collocated and plan.dtype == "float64":
-            z, y, x = interior
-            interior = z, y, x // 2  # or elastic kernels of order 8 spill
-        return Layout(plan, interior, boundary, warps, own + r * adjoint)
+    def of(plan: Plan, choice: Choice, *, adjoint: bool = False) -> Layout:
+        own = plan.stencil_reach if plan.system.collocated else 1
+        return Layout(plan, choice, own + plan.stencil_reach * adjoint)
 
     @property
     def lead(self) -> int:
@@ -101,7 +69,7 @@ class Layout:
     @property
     def extent(self) -> Triple:
         """The box rounded up to whole boundary blocks: cells that tiles may touch."""
-        return tuple(round_up(n, b) for n, b in zip(self.box, self.boundary, strict=True))  # type: ignore[return-value]
+        return tuple(round_up(n, b) for n, b in zip(self.box, self.choice.boundary, strict=True))  # type: ignore[return-value]
 
     @property
     def strides(self) -> Strides:
@@ -115,21 +83,22 @@ class Layout:
     def history_shot(self) -> int:
         return self.box[0] * self.box[1] * self.history_row
 
-    def layer_map(self, axis: int) -> LayerMap:
-        """Of one of the three axes."""
-        low, upper = self.widths(axis)
-        cells, reach = self.box[axis], self.plan.stencil_reach
-        high = cells - upper - 1  # a half-cell profile's layer starts one index lower
-        shift = max(0, high - (low + 2 * reach + 1))
-        if axis == 2:
-            shift -= shift % ALIGN
-        if shift == 0:
-            return LayerMap(low, high, cells, 2**30, 2**30, 0)
-        return LayerMap(low, high, cells, low + reach, (low + high) // 2, shift)
+    def cut(self, axis: int) -> tuple[int, int]:
+        """(split, shift): index i of an axis lies at i in its boundary memory, which leaves the
+        interior out, and a tile that starts at ``split`` or above finds it at ``i - shift``.
+
+        Tiles near one layer and those near the other, whole and with their stencils, stay apart;
+        what is in neither layer is written as zero.
+        """
+        low, high = self.widths(axis)
+        margin = self.reach + self.plan.stencil_reach + self.choice.boundary[axis]
+        split = low + margin
+        shift = max(0, self.box[axis] - high - 1 - margin - split)
+        return split, shift - (shift % ALIGN if axis == 2 else 0)
 
     def memory_extent(self, axis: int) -> Triple:
         cut = list(self.extent)
-        cut[axis] -= self.layer_map(axis).shift
+        cut[axis] -= self.cut(axis)[1]
         return cut[0], cut[1], cut[2]
 
     def memory_strides(self, axis: int) -> Strides:
@@ -156,7 +125,7 @@ def tile_table(layout: Layout) -> np.ndarray:
     kind 0 is an interior block without boundary work; otherwise a boundary block, bit a set where
     a layer along axis a can be felt, and bit 3 always.
     """
-    big, small = np.array(layout.interior), np.array(layout.boundary)
+    big, small = np.array(layout.choice.interior), np.array(layout.choice.boundary)
     extent = np.array(layout.extent)
     spans = np.array([layout.spans(a) for a in range(3)])
     # an interior block must lie inside the box: on its far side only where all of it is real cells
@@ -184,31 +153,47 @@ def _corners(start: np.ndarray, stop: np.ndarray, size: np.ndarray) -> np.ndarra
 @lru_cache(maxsize=32)
 def tile_of_block(layout: Layout) -> np.ndarray:
     """The tile that owns each boundary-sized block, int32 [z blocks, y blocks, x blocks]."""
-    small, table = np.array(layout.boundary), tile_table(layout)
+    small, table = np.array(layout.choice.boundary), tile_table(layout)
     owner = np.full(np.array(layout.extent) // small, -1, dtype=np.int32)
     for interior in (False, True):
         tile = np.flatnonzero((table[:, 0] == 0) == interior)
         first = table[tile, 1:] // small
-        inside = np.array(layout.interior) // small if interior else np.ones(3, dtype=int)
+        inside = np.array(layout.choice.interior) // small if interior else np.ones(3, dtype=int)
         for step in _corners(np.zeros(3, dtype=int), inside, np.ones(3, dtype=int)):
             owner[tuple((first + step).T)] = tile
     return owner
 
 
-@lru_cache(maxsize=32)
-def geometry(layout: Layout) -> np.ndarray:
-    """The numbers that boundary tiles and history need, int64: a header, then a row per axis."""
-    out = np.zeros(GEOMETRY_HEADER + 3 * GEOMETRY_AXIS, dtype=np.int64)
-    out[:3] = layout.box
-    out[3] = layout.history_row
-    out[4] = layout.history_row * layout.box[1]
-    out[5] = layout.history_shot
-    for axis in range(3):
-        s, m = layout.memory_strides(axis), layout.layer_map(axis)
-        row = (s.shot, s.z, s.y, s.origin, m.low, m.high, m.cells, m.limit, m.split, m.shift)
-        at = GEOMETRY_HEADER + axis * GEOMETRY_AXIS
-        out[at : at + len(row)] = row
-    return out
+@dataclass(frozen=True)
+class Sizes:
+    """The numbers that kernels get as arguments.
+
+    ``sizes``: strides of a shot, z and y, origin, the shot stride of the coefficients, length of a
+    profile row. ``layers``, per axis: strides of a shot, z and y in the axis' memory, and where
+    cell (0, 0, 0) lies for tiles below the split and above it. ``box``: its shape, a quarter of
+    the history's row and plane, its shot, the splits, the number of shots and of tiles.
+    """
+
+    sizes: tuple[int, ...]
+    layers: tuple[int, ...]
+    box: tuple[int, ...]
+
+    @staticmethod
+    @lru_cache(maxsize=64)
+    def of(layout: Layout, batched: bool) -> Sizes:
+        s, layers, splits = layout.strides, [], []
+        for axis in range(3):
+            m = layout.memory_strides(axis)
+            split, shift = layout.cut(axis)
+            layers += [m.shot, m.z, m.y, m.origin, m.origin - shift * (m.z, m.y, 1)[axis]]
+            splits.append(split)
+        quarter = layout.history_row // 4  # told like this, kernels know that rows are aligned
+        dense = (quarter, quarter * layout.box[1], layout.history_shot)
+        return Sizes(
+            (s.shot, s.z, s.y, s.origin, s.shot if batched else 0, profile_length(layout)),
+            tuple(layers),
+            (*layout.box, *dense, *splits, layout.plan.shots, tiles(layout)),
+        )
 
 
 def profile_length(layout: Layout) -> int:

@@ -18,9 +18,9 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from wavesim.choice import default_choice
 from wavesim.cpml import Damping
 from wavesim.equations import REGISTRY
-from wavesim.layout import Layout
 from wavesim.plan import Plan
 from wavesim.triton_kernels.adjoint import stage_adjoint_kernel
 from wavesim.triton_kernels.forward import stage_forward_kernel
@@ -52,21 +52,26 @@ def plan_of(equation: str, dtype: str, order: int, ndim: int) -> Plan:
 def sources(plan: Plan):
     """(name, ASTSource) of every stage's forward, tangent and adjoint kernel, with history."""
     real = {"float32": "*fp32", "float64": "*fp64"}[plan.dtype]
-    layout = Layout.default(plan)
-    blocks = (*layout.interior, *layout.boundary)
+    choice = default_choice(plan)
+    blocks = (*choice.interior, *choice.boundary)
     for index, stage in enumerate(plan.system.stages):
         memories = (real,) * len(plan.memories)
         common = {
             "table": "*i32",
             "clock": "*i64",
-            "tables": ("*i64", real, real),
+            "factors": real,
+            "profiles": real,
+            "first_shot": "i32",
+            "shots": "i32",
             "fields": (real,) * len(plan.system.fields),
             "coefs": (real,) * len(stage.coefficients),
             "read": memories,
             "write": memories,
             "hist": (real,) * stage.histories,
             "step": "i32",
-            "sizes": ("i64",) * 7,
+            "sizes": ("i32",) * 6,
+            "layers": ("i32",) * 15,
+            "box": ("i32",) * 11,
         }
         points = {"recording": ("*i64", "*i64", real)}
         points["injecting"] = ("*i64", "*i64", "*i64", real)
@@ -110,7 +115,7 @@ def source(kernel, signature: dict, constants: dict) -> ASTSource:
         kinds = full[name]
         if isinstance(kinds, tuple):
             for k, kind in enumerate(kinds):
-                if kind.startswith("*") or (name == "sizes" and k < 6):
+                if kind.startswith("*") or name in ("sizes", "layers"):
                     aligned[(position, k)] = [["tt.divisibility", 16]]
         elif kinds.startswith("*"):
             aligned[(position,)] = [["tt.divisibility", 16]]
@@ -151,7 +156,7 @@ def main(target: str, dtype: str, order: str, ndim: str, *equations: str) -> Non
         if int(ndim) not in REGISTRY[equation].dimensions:
             continue
         plan = plan_of(equation, dtype, int(order), int(ndim))
-        warps = Layout.default(plan).warps
+        warps = default_choice(plan).warps
         for name, code in sources(plan):
             options = {"num_warps": warps, "enable_fp_fusion": False}
             built = triton.compile(code, target=TARGETS[target], options=options)

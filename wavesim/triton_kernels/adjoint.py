@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 
 from .points import inject, record
-from .stencil import layer_offset, pull
-from .tile import cells, load_all, past, tile_of_program
+from .stencil import pull
+from .tile import block_offsets, cells, load_all, memory_cells, past, tile_of
 
 LANES = tl.constexpr(32)
 
@@ -34,11 +34,11 @@ def second_transposed(
 
 
 @triton.jit
-def _cotangents(q, prof, i, L, read, mo):
+def _cotangents(q, prof, i, L, p, z, mo):
     """``t = (1+e) q + Z``, ``(1+e) t`` and ``de t + P`` at a block of cells: see second_layer."""
     e, de = tl.load(prof + L + i), tl.load(prof + 2 * L + i)
-    t = (1 + e) * q + tl.load(read[1] + mo)
-    return t, (1 + e) * t, de * t + tl.load(read[0] + mo)
+    t = (1 + e) * q + tl.load(z + mo)
+    return t, (1 + e) * t, de * t + tl.load(p + mo)
 
 
 @triton.jit
@@ -50,21 +50,22 @@ def second_layer_transposed(
     ``Z <- c (e q + Z)`` is e times the adjoint of zeta and ``P <- c P - c e D1 t`` is c e times
     that of the memory ``c psi``."""
     R: tl.constexpr = STENCIL[0]
-    mo, ms, owned = spot
+    first, mo, ms = spot
+    p, z = read[0] + first, read[1] + first
     q0 = pull(b, c, base, cbase, at, PULL, GROUP, SIGN)
-    _, a0, _ = _cotangents(q0, prof, i, L, read, mo)
+    _, a0, _ = _cotangents(q0, prof, i, L, p, z, mo)
     d2, d1, dt = q0 * 0.0, q0 * 0.0, q0 * 0.0
     for k in tl.static_range(1, R + 1):
         qu = pull(b, c, base, cbase, at + k * s, PULL, GROUP, SIGN)
         ql = pull(b, c, base, cbase, at - k * s, PULL, GROUP, SIGN)
-        tu, au, bu = _cotangents(qu, prof, i + k, L, read, mo + k * ms)
-        t_low, al, bl = _cotangents(ql, prof, i - k, L, read, mo - k * ms)
+        tu, au, bu = _cotangents(qu, prof, i + k, L, p, z, mo + k * ms)
+        t_low, al, bl = _cotangents(ql, prof, i - k, L, p, z, mo - k * ms)
         d2 += STENCIL[k] * ((au - a0) + (al - a0))
         d1 += STENCIL[R + k] * (bu - bl)
         dt += STENCIL[R + k] * (tu - t_low)
     decay, e = tl.load(prof + i), tl.load(prof + L + i)
-    tl.store(write[0] + mo, decay * tl.load(read[0] + mo) - decay * e * (dt * rh), mask=owned)
-    tl.store(write[1] + mo, decay * (e * q0 + tl.load(read[1] + mo)), mask=owned)
+    tl.store(write[0] + first + mo, decay * tl.load(p + mo) - decay * e * (dt * rh))
+    tl.store(write[1] + first + mo, decay * (e * q0 + tl.load(z + mo)))
     return d2 * rh2 - d1 * rh
 
 
@@ -86,9 +87,9 @@ def staggered_transposed(
 
 
 @triton.jit
-def _staggered_cotangent(q, rows, i, L, read, mo):
+def _staggered_cotangent(q, rows, i, L, psi, mo):
     """``q / kappa + a (q + psi)``: the memory's recursion precedes the derivative's transpose."""
-    return q * tl.load(rows + 2 * L + i) + tl.load(rows + L + i) * (q + tl.load(read[0] + mo))
+    return q * tl.load(rows + 2 * L + i) + tl.load(rows + L + i) * (q + tl.load(psi + mo))
 
 
 @triton.jit
@@ -98,7 +99,8 @@ def staggered_layer_transposed(
 ):  # fmt: skip
     """Transposes staggered_layer: ``psi <- b (psi + q)`` beside the transposed derivative."""
     R: tl.constexpr = STENCIL[0]
-    mo, ms, owned = spot
+    first, mo, ms = spot
+    old = read + first
     UP: tl.constexpr = 1 if SIDE > 0 else 0
     HALF: tl.constexpr = 3 if SIDE > 0 else 0
     rows = prof + HALF * L
@@ -108,12 +110,11 @@ def staggered_layer_transposed(
         up, down = k - UP, k - 1 + UP
         qu = pull(b, c, base, cbase, at + up * s, PULL, GROUP, SIGN)
         ql = pull(b, c, base, cbase, at - down * s, PULL, GROUP, SIGN)
-        upper = _staggered_cotangent(qu, rows, i + up, L, read, mo + up * ms)
+        upper = _staggered_cotangent(qu, rows, i + up, L, old, mo + up * ms)
         total += STENCIL[2 * R + k] * (
-            upper - _staggered_cotangent(ql, rows, i - down, L, read, mo - down * ms)
+            upper - _staggered_cotangent(ql, rows, i - down, L, old, mo - down * ms)
         )
-    psi = tl.load(rows + i) * (q0 + tl.load(read[0] + mo))
-    tl.store(write[0] + mo, psi, mask=owned)
+    tl.store(write + first + mo, tl.load(rows + i) * (q0 + tl.load(old + mo)))
     return -total * rh
 
 
@@ -132,33 +133,32 @@ def plain_transposed(
 
 @triton.jit
 def transposed(
-    kind, shot, where, b, c, base, cbase, at, steps, tables, L, read, write, PULL: tl.constexpr,
-    COLUMNS: tl.constexpr, d: tl.constexpr, STENCIL: tl.constexpr, LAYERS: tl.constexpr,
+    tile, d, b, c, base, cbase, at, numbers, read, write, PULL: tl.constexpr,
+    COLUMNS: tl.constexpr, n: tl.constexpr, STENCIL: tl.constexpr, LAYERS: tl.constexpr,
 ):  # fmt: skip
-    """The transpose of derivative number d of a stage, with its layer in tiles that feel one."""
-    geometry, factors, profiles = tables
-    AXIS: tl.constexpr = COLUMNS[1 + 6 * d + 1]
-    SIDE: tl.constexpr = COLUMNS[1 + 6 * d + 2]
-    GROUP: tl.constexpr = COLUMNS[1 + 6 * d + 3]
-    SIGN: tl.constexpr = COLUMNS[1 + 6 * d + 4]
-    M: tl.constexpr = COLUMNS[1 + 6 * d + 5]
-    HALF: tl.constexpr = 1 if SIDE > 0 else 0
-    s = steps[AXIS]
+    """The transpose of derivative number n of a stage, with its layer in tiles that feel one."""
+    factors, profiles, sizes, layers, box = numbers
+    L = sizes[5]
+    AXIS: tl.constexpr = COLUMNS[1 + 6 * n + 1]
+    SIDE: tl.constexpr = COLUMNS[1 + 6 * n + 2]
+    GROUP: tl.constexpr = COLUMNS[1 + 6 * n + 3]
+    SIGN: tl.constexpr = COLUMNS[1 + 6 * n + 4]
+    M: tl.constexpr = COLUMNS[1 + 6 * n + 5]
+    s = sizes[1] if AXIS == 0 else (sizes[2] if AXIS == 1 else 1)
     rh, rh2 = tl.load(factors + AXIS), tl.load(factors + 3 + AXIS)
     if LAYERS and M >= 0:
-        if (kind & (1 << AXIS)) > 0:
-            prof = profiles + AXIS * 6 * L + 16
-            i = where[AXIS]
-            spot = layer_offset(geometry, AXIS, shot, where[0], where[1], where[2], i, HALF)
+        if (tile[0] & (1 << AXIS)) > 0:
+            prof = profiles + AXIS * 6 * L + 16 + tile[2 + AXIS]
+            spot = memory_cells(tile, d, layers, box, AXIS)
             if SIDE == 0:
                 old, new = (read[M], read[M + 1]), (write[M], write[M + 1])
                 value = second_layer_transposed(
-                    b, c, base, cbase, at, s, rh, rh2, prof, i, L, old, new, spot,
+                    b, c, base, cbase, at, s, rh, rh2, prof, d[AXIS], L, old, new, spot,
                     PULL, GROUP, SIGN, STENCIL,
                 )  # fmt: skip
             else:
                 value = staggered_layer_transposed(
-                    b, c, base, cbase, at, s, rh, prof, i, L, (read[M],), (write[M],), spot,
+                    b, c, base, cbase, at, s, rh, prof, d[AXIS], L, read[M], write[M], spot,
                     PULL, GROUP, SIGN, SIDE, STENCIL,
                 )  # fmt: skip
         else:
@@ -174,17 +174,15 @@ def transposed(
 
 @triton.jit
 def adjoint_tile(
-    tile, tables, fields, coefs, read, write, hist, grads, step, sizes,
+    tile, numbers, fields, coefs, read, write, hist, grads, step,
     PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr, COLUMNS: tl.constexpr,
     SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr, LAYERS: tl.constexpr,
 ):  # fmt: skip
     """``out <- pull_fields(out, bar, transposed derivatives, coefficients)`` on one block."""
     N0: tl.constexpr = SLOTS[0]
     N1: tl.constexpr = SLOTS[1]
-    kind, shot = tile[0], tile[1]
-    L = sizes[5]
-    at, base, cbase, where, corner = cells(tile, sizes, BLOCKS, LAYERS)
-    steps = (sizes[1], sizes[2], 1)
+    d = block_offsets(BLOCKS, LAYERS)
+    at, base, cbase = cells(tile, d, numbers[2])
     bars = ()
     for k in tl.static_range(N0):
         bars = bars + (fields[SLOTS[4 + k]],)
@@ -192,11 +190,11 @@ def adjoint_tile(
     div = ()
     for out in tl.static_range(N1):
         total = tl.zeros(at.shape, fields[0].dtype.element_ty)
-        for d in tl.static_range(TERMS):
-            if COLUMNS[1 + 6 * d] == out:
+        for n in tl.static_range(TERMS):
+            if COLUMNS[1 + 6 * n] == out:
                 total += transposed(
-                    kind, shot, where, bars, coefs, base, cbase, at, steps, tables, L, read, write,
-                    PULL, COLUMNS, d, STENCIL, LAYERS,
+                    tile, d, bars, coefs, base, cbase, at, numbers, read, write,
+                    PULL, COLUMNS, n, STENCIL, LAYERS,
                 )  # fmt: skip
         div = div + (total,)
     b = load_all(bars, base, at)
@@ -207,50 +205,68 @@ def adjoint_tile(
     for k in tl.static_range(N1):
         tl.store(fields[SLOTS[4 + N0 + k]] + base + at, new[k])
     if len(grads) > 0:
-        more = GRADIENT(b, past(hist, tables[0], step, where, corner, sizes, LAYERS))
+        more = GRADIENT(b, past(hist, step, tile, d, numbers[4], LAYERS))
         for k in tl.static_range(len(grads)):
             to_grad = grads[k] + base + at
             tl.store(to_grad, tl.load(to_grad) + more[k])
 
 
-@triton.jit(do_not_specialize=["step"])
-def stage_adjoint_kernel(
-    table, tables, fields, coefs, read, write, hist, grads, recording, injecting, clock, step,
-    sizes,
+@triton.jit
+def adjoint_stage(
+    number, shot, table, numbers, fields, coefs, read, write, hist, grads, recording, injecting,
+    step,
     PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr, COLUMNS: tl.constexpr,
     SLOTS: tl.constexpr, STENCIL: tl.constexpr, SHIFTS: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """A tile of one shot, transposing ``stage_forward_kernel``: the bars at source points are the
+    """A tile of one shot, transposing ``forward_stage``: the bars at source points are the
     amplitudes' cotangents, and the records' cotangents enter the adjoint fields.
 
     COLUMNS: groups, then (output, axis, side, group, sign, first memory or -1) per derivative.
     SLOTS: four counts, then bars, outputs, recorded, injected into. SHIFTS: steps by which each
-    injection is late. The step is ``clock + step``.
+    injection is late.
     """
     N0: tl.constexpr = SLOTS[0]
     N1: tl.constexpr = SLOTS[1]
     N2: tl.constexpr = SLOTS[2]
     N3: tl.constexpr = SLOTS[3]
-    key, tile = tile_of_program(table, sizes)
-    step = tl.load(clock) + step
-    first = tile[1] * sizes[0]
+    tile = tile_of(table, number, shot)
+    box = numbers[4]
+    key, keys = number * box[9] + shot, box[9] * box[10]
+    first = tile[1] * numbers[2][0]
     for k in tl.static_range(N2):
         record(
             fields[SLOTS[4 + N0 + N1 + k]] + first, recording[3 * k], recording[3 * k + 1],
-            recording[3 * k + 2], step, key, LANES,
+            recording[3 * k + 2], step, key, keys, LANES,
         )  # fmt: skip
     if tile[0] == 0:
         adjoint_tile(
-            tile, tables, fields, coefs, read, write, hist, grads, step, sizes,
+            tile, numbers, fields, coefs, read, write, hist, grads, step,
             PULL, FIELDS, GRADIENT, COLUMNS, SLOTS, STENCIL, BLOCKS, False,
         )  # fmt: skip
     else:
         adjoint_tile(
-            tile, tables, fields, coefs, read, write, hist, grads, step, sizes,
+            tile, numbers, fields, coefs, read, write, hist, grads, step,
             PULL, FIELDS, GRADIENT, COLUMNS, SLOTS, STENCIL, BLOCKS, True,
         )  # fmt: skip
     for k in tl.static_range(N3):
         inject(
             fields[SLOTS[4 + N0 + N1 + N2 + k]] + first, injecting[4 * k], injecting[4 * k + 1],
-            injecting[4 * k + 2], injecting[4 * k + 3], step + SHIFTS[k], key, LANES,
+            injecting[4 * k + 2], injecting[4 * k + 3], step + SHIFTS[k], key, keys, LANES,
         )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["step", "first_shot", "box"])
+def stage_adjoint_kernel(
+    table, factors, profiles, clock, step, first_shot, shots, fields, coefs, read, write, hist,
+    grads, recording, injecting, sizes, layers, box,
+    PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr, COLUMNS: tl.constexpr,
+    SLOTS: tl.constexpr, STENCIL: tl.constexpr, SHIFTS: tl.constexpr, BLOCKS: tl.constexpr,
+):  # fmt: skip
+    """The transpose of a stage of step ``clock + step`` on a tile of a shot; shot fastest."""
+    program = tl.program_id(0)
+    adjoint_stage(
+        program // shots, first_shot + program % shots, table,
+        (factors, profiles, sizes, layers, box), fields, coefs, read, write, hist, grads,
+        recording, injecting, tl.load(clock) + step,
+        PULL, FIELDS, GRADIENT, COLUMNS, SLOTS, STENCIL, SHIFTS, BLOCKS,
+    )  # fmt: skip

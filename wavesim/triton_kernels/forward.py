@@ -6,8 +6,8 @@ import triton
 import triton.language as tl
 
 from .points import inject, record
-from .stencil import central, layer_offset, second, staggered
-from .tile import cells, keep_history, load_all, past, tile_of_program
+from .stencil import central, second, staggered
+from .tile import block_offsets, cells, keep_history, load_all, memory_cells, past, tile_of
 
 LANES = tl.constexpr(32)
 
@@ -16,13 +16,14 @@ LANES = tl.constexpr(32)
 def second_layer(f, at, s, rh, rh2, prof, i, L, read, write, spot, STENCIL: tl.constexpr):
     """Pasalic and McGarry (2010): ``t = (1+e) D2 u + de D1 u + D1 P``, result ``(1+e) t + c Z``,
     with the memories ``P <- c (e D1 u + P)`` (that is c psi) and ``Z <- e t + c Z``."""
-    mo, ms, owned = spot
+    first, mo, ms = spot
+    p, z = read[0] + first, read[1] + first
     c, e, de = tl.load(prof + i), tl.load(prof + L + i), tl.load(prof + 2 * L + i)
     du = central(f, at, s, rh, STENCIL)
-    t = (1 + e) * second(f, at, s, rh2, STENCIL) + de * du + central(read[0], mo, ms, rh, STENCIL)
-    cz = c * tl.load(read[1] + mo)
-    tl.store(write[0] + mo, c * (e * du + tl.load(read[0] + mo)), mask=owned)
-    tl.store(write[1] + mo, e * t + cz, mask=owned)
+    t = (1 + e) * second(f, at, s, rh2, STENCIL) + de * du + central(p, mo, ms, rh, STENCIL)
+    cz = c * tl.load(z + mo)
+    tl.store(write[0] + first + mo, c * (e * du + tl.load(p + mo)))
+    tl.store(write[1] + first + mo, e * t + cz)
     return (1 + e) * t + cz
 
 
@@ -31,15 +32,13 @@ def staggered_layer(
     f, at, s, rh, prof, i, L, read, write, spot, SIDE: tl.constexpr, STENCIL: tl.constexpr
 ):
     """``psi <- b psi + a D f``, result ``D f / kappa + psi``."""
-    mo, _, owned = spot
+    first, mo, _ = spot
     HALF: tl.constexpr = 3 if SIDE > 0 else 0
-    rows = prof + HALF * L
+    rows = prof + HALF * L + i
     d = staggered(f, at, s, rh, SIDE, STENCIL)
-    psi = (
-        tl.load(rows + i) * tl.load(read[0] + mo, mask=owned, other=0.0) + tl.load(rows + L + i) * d
-    )
-    tl.store(write[0] + mo, psi, mask=owned)
-    return d * tl.load(rows + 2 * L + i) + psi
+    psi = tl.load(rows) * tl.load(read + first + mo) + tl.load(rows + L) * d
+    tl.store(write + first + mo, psi)
+    return d * tl.load(rows + 2 * L) + psi
 
 
 @triton.jit
@@ -54,29 +53,27 @@ def plain(f, at, s, rh, rh2, SIDE: tl.constexpr, STENCIL: tl.constexpr):
 
 @triton.jit
 def derivative(
-    kind, shot, where, fields, base, at, steps, tables, L, read, write,
-    COLUMNS: tl.constexpr, d: tl.constexpr, STENCIL: tl.constexpr, LAYERS: tl.constexpr,
+    tile, d, f, at, numbers, read, write,
+    COLUMNS: tl.constexpr, n: tl.constexpr, STENCIL: tl.constexpr, LAYERS: tl.constexpr,
 ):  # fmt: skip
-    """Derivative number d of a stage, with its layer in tiles that feel one."""
-    geometry, factors, profiles = tables
-    AXIS: tl.constexpr = COLUMNS[1 + 6 * d + 1]
-    SIDE: tl.constexpr = COLUMNS[1 + 6 * d + 2]
-    M: tl.constexpr = COLUMNS[1 + 6 * d + 5]
-    HALF: tl.constexpr = 1 if SIDE > 0 else 0
-    f = fields[COLUMNS[1 + 6 * d]] + base
-    s = steps[AXIS]
+    """Derivative number n of a stage, with its layer in tiles that feel one."""
+    factors, profiles, sizes, layers, box = numbers
+    L = sizes[5]
+    AXIS: tl.constexpr = COLUMNS[1 + 6 * n + 1]
+    SIDE: tl.constexpr = COLUMNS[1 + 6 * n + 2]
+    M: tl.constexpr = COLUMNS[1 + 6 * n + 5]
+    s = sizes[1] if AXIS == 0 else (sizes[2] if AXIS == 1 else 1)
     rh, rh2 = tl.load(factors + AXIS), tl.load(factors + 3 + AXIS)
     if LAYERS and M >= 0:
-        if (kind & (1 << AXIS)) > 0:
-            prof = profiles + AXIS * 6 * L + 16
-            i = where[AXIS]
-            spot = layer_offset(geometry, AXIS, shot, where[0], where[1], where[2], i, HALF)
+        if (tile[0] & (1 << AXIS)) > 0:
+            prof = profiles + AXIS * 6 * L + 16 + tile[2 + AXIS]
+            spot = memory_cells(tile, d, layers, box, AXIS)
             if SIDE == 0:
                 old, new = (read[M], read[M + 1]), (write[M], write[M + 1])
-                value = second_layer(f, at, s, rh, rh2, prof, i, L, old, new, spot, STENCIL)
+                value = second_layer(f, at, s, rh, rh2, prof, d[AXIS], L, old, new, spot, STENCIL)
             else:
                 value = staggered_layer(
-                    f, at, s, rh, prof, i, L, (read[M],), (write[M],), spot, SIDE, STENCIL
+                    f, at, s, rh, prof, d[AXIS], L, read[M], write[M], spot, SIDE, STENCIL
                 )
         else:
             value = plain(f, at, s, rh, rh2, SIDE, STENCIL)
@@ -87,7 +84,7 @@ def derivative(
 
 @triton.jit
 def forward_tile(
-    tile, tables, fields, coefs, changes, read, write, hist, step, sizes,
+    tile, numbers, fields, coefs, changes, read, write, hist, step,
     UPDATE: tl.constexpr, HISTORY: tl.constexpr, PUSH: tl.constexpr, COLUMNS: tl.constexpr,
     SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr, LAYERS: tl.constexpr,
 ):  # fmt: skip
@@ -95,22 +92,20 @@ def forward_tile(
     plus ``PUSH(history, changes)``, the history being that of the run it belongs to."""
     N0: tl.constexpr = SLOTS[0]
     N1: tl.constexpr = SLOTS[1]
-    kind, shot = tile[0], tile[1]
-    L = sizes[5]
-    at, base, cbase, where, corner = cells(tile, sizes, BLOCKS, LAYERS)
-    steps = (sizes[1], sizes[2], 1)
+    d = block_offsets(BLOCKS, LAYERS)
+    at, base, cbase = cells(tile, d, numbers[2])
     GROUPS: tl.constexpr = COLUMNS[0]
     TERMS: tl.constexpr = (len(COLUMNS) - 1) // 6
     g = ()
     for group in tl.static_range(GROUPS):
         total = tl.zeros(at.shape, fields[0].dtype.element_ty)
-        for d in tl.static_range(TERMS):
-            if COLUMNS[1 + 6 * d + 3] == group:
+        for n in tl.static_range(TERMS):
+            if COLUMNS[1 + 6 * n + 3] == group:
                 value = derivative(
-                    kind, shot, where, fields, base, at, steps, tables, L, read, write,
-                    COLUMNS, d, STENCIL, LAYERS,
+                    tile, d, fields[COLUMNS[1 + 6 * n]] + base, at, numbers, read, write,
+                    COLUMNS, n, STENCIL, LAYERS,
                 )  # fmt: skip
-                if COLUMNS[1 + 6 * d + 4] > 0:
+                if COLUMNS[1 + 6 * n + 4] > 0:
                     total += value
                 else:
                     total -= value
@@ -121,26 +116,23 @@ def forward_tile(
     reads = ()
     for k in tl.static_range(N0):
         reads = reads + (tl.load(fields[SLOTS[4 + k]] + base + at),)
-    c = load_all(coefs, cbase, at)
-    new = UPDATE(old, reads, g, c)
+    new = UPDATE(old, reads, g, load_all(coefs, cbase, at))
     if PUSH is None:
         for k in tl.static_range(N1):
             tl.store(fields[SLOTS[4 + N0 + k]] + base + at, new[k])
         if len(hist) > 0:
-            keep_history(
-                HISTORY(old, reads, g), hist, tables[0], step, where, corner, sizes, LAYERS
-            )
+            keep_history(HISTORY(old, reads, g), hist, step, tile, d, numbers[4], LAYERS)
     else:
-        kept = past(hist, tables[0], step, where, corner, sizes, LAYERS)
+        kept = past(hist, step, tile, d, numbers[4], LAYERS)
         more = PUSH(kept, load_all(changes, cbase, at))
         for k in tl.static_range(N1):
             tl.store(fields[SLOTS[4 + N0 + k]] + base + at, new[k] + more[k])
 
 
-@triton.jit(do_not_specialize=["step"])
-def stage_forward_kernel(
-    table, tables, fields, coefs, changes, read, write, hist, recording, injecting, clock, step,
-    sizes,
+@triton.jit
+def forward_stage(
+    number, shot, table, numbers, fields, coefs, changes, read, write, hist, recording, injecting,
+    step,
     UPDATE: tl.constexpr, HISTORY: tl.constexpr, PUSH: tl.constexpr, COLUMNS: tl.constexpr,
     SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
@@ -149,32 +141,49 @@ def stage_forward_kernel(
     COLUMNS: groups, then (source, axis, side, group, sign, first memory or -1) per derivative.
     SLOTS: four counts, then the fields read, targets, recorded, injected into. BLOCKS: interior
     block, then boundary block. PUSH: None, or of a tangent run the effect of changed coefficients.
-    The step is ``clock + step``.
     """
     N0: tl.constexpr = SLOTS[0]
     N1: tl.constexpr = SLOTS[1]
     N2: tl.constexpr = SLOTS[2]
     N3: tl.constexpr = SLOTS[3]
-    key, tile = tile_of_program(table, sizes)
-    step = tl.load(clock) + step
-    first = tile[1] * sizes[0]
+    tile = tile_of(table, number, shot)
+    box = numbers[4]
+    key, keys = number * box[9] + shot, box[9] * box[10]
+    first = tile[1] * numbers[2][0]
     for k in tl.static_range(N2):
         record(
             fields[SLOTS[4 + N0 + N1 + k]] + first, recording[3 * k], recording[3 * k + 1],
-            recording[3 * k + 2], step, key, LANES,
+            recording[3 * k + 2], step, key, keys, LANES,
         )  # fmt: skip
     if tile[0] == 0:
         forward_tile(
-            tile, tables, fields, coefs, changes, read, write, hist, step, sizes,
+            tile, numbers, fields, coefs, changes, read, write, hist, step,
             UPDATE, HISTORY, PUSH, COLUMNS, SLOTS, STENCIL, BLOCKS, False,
         )  # fmt: skip
     else:
         forward_tile(
-            tile, tables, fields, coefs, changes, read, write, hist, step, sizes,
+            tile, numbers, fields, coefs, changes, read, write, hist, step,
             UPDATE, HISTORY, PUSH, COLUMNS, SLOTS, STENCIL, BLOCKS, True,
         )  # fmt: skip
     for k in tl.static_range(N3):
         inject(
             fields[SLOTS[4 + N0 + N1 + N2 + k]] + first, injecting[4 * k], injecting[4 * k + 1],
-            injecting[4 * k + 2], injecting[4 * k + 3], step, key, LANES,
+            injecting[4 * k + 2], injecting[4 * k + 3], step, key, keys, LANES,
         )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["step", "first_shot", "box"])
+def stage_forward_kernel(
+    table, factors, profiles, clock, step, first_shot, shots, fields, coefs, changes, read, write,
+    hist, recording, injecting, sizes, layers, box,
+    UPDATE: tl.constexpr, HISTORY: tl.constexpr, PUSH: tl.constexpr, COLUMNS: tl.constexpr,
+    SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr,
+):  # fmt: skip
+    """One stage of step ``clock + step`` on a tile of a shot, see ``forward_stage``; shot fastest."""
+    program = tl.program_id(0)
+    forward_stage(
+        program // shots, first_shot + program % shots, table,
+        (factors, profiles, sizes, layers, box), fields, coefs, changes, read, write, hist,
+        recording, injecting, tl.load(clock) + step,
+        UPDATE, HISTORY, PUSH, COLUMNS, SLOTS, STENCIL, BLOCKS,
+    )  # fmt: skip

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..buffers import Memory, Tables
 from ..device import interpreting
-from ..layout import Layout, profile_length, tiles
+from ..layout import Layout, Sizes, tiles
 from ..plan import Plan
 from ..stencils import CENTRAL, SECOND, STAGGERED
 from .adjoint import stage_adjoint_kernel
@@ -73,7 +73,7 @@ def on_device(device: torch.device):
         yield
 
 
-REGISTER_LIMITS = (80, 96, 128, 168, 255)
+REGISTER_LIMITS = (56, 64, 72, 80, 96, 128, 168, 255)
 """ptxas sometimes gives up a register too many to fit one more block on a processor, and spills a
 few bytes; told a limit it does not. The lowest without spills is taken: it fits most blocks."""
 _limits: dict[Hashable, dict[str, int]] = {}
@@ -107,26 +107,31 @@ class Launcher:
         self.coefs, self.changes = coefs, changes
         self.clock = torch.zeros(1, dtype=torch.int64, device=tables.tiles.device)
         self.limits: dict[Hashable, dict[str, int]] = {}
-        self.tables, s = tables, layout.strides
-        shared = 0 if coefs[0].shape[0] == 1 else s.shot
-        self.sizes = (s.shot, s.z, s.y, s.origin, shared, profile_length(layout), self.plan.shots)
-        self.grid = (tiles(layout) * self.plan.shots,)
-        self.blocks = (*layout.interior, *layout.boundary)
+        self.tables = tables
+        self.sizes = Sizes.of(layout, coefs[0].shape[0] > 1)
+        choice = layout.choice
+        self.grid = (tiles(layout) * choice.shots,)
+        self.blocks = (*choice.interior, *choice.boundary)
 
     def _common(self, fields: list[Tensor], coefs: tuple[int, ...],
                 memories: list[Memory]) -> dict[str, Any]:  # fmt: skip
         return {
             "table": self.tables.tiles,
+            "factors": self.tables.factors,
+            "profiles": self.tables.profiles,
             "clock": self.clock,
-            "tables": (self.tables.geometry, self.tables.factors, self.tables.profiles),
+            "first_shot": 0,
+            "shots": self.layout.choice.shots,
             "fields": tuple(fields),
             "coefs": tuple(self.coefs[i] for i in coefs),
             "read": tuple(m.read for m in memories),
             "write": tuple(m.write for m in memories),
-            "sizes": self.sizes,
+            "sizes": self.sizes.sizes,
+            "layers": self.sizes.layers,
+            "box": self.sizes.box,
             "STENCIL": stencil(self.plan.order),
             "BLOCKS": self.blocks,
-            "num_warps": self.layout.warps,
+            "num_warps": self.layout.choice.warps,
             "enable_fp_fusion": False,
         }
 

@@ -17,11 +17,11 @@ from ..layout import Layout, tiles
 
 
 @triton.jit
-def record(field, offsets, cells, data, row, key, LANES: tl.constexpr):
+def record(field, offsets, cells, data, row, key, keys, LANES: tl.constexpr):
     """``data[row, j] = field[cells[j]]`` for the points of a key."""
     start, stop = tl.load(offsets + key), tl.load(offsets + key + 1)
     if stop > start:
-        out = data + row * tl.load(offsets + tl.num_programs(0) + 1)
+        out = data + row * tl.load(offsets + keys + 1)
         for first in range(start, stop, LANES):
             lane = first + tl.arange(0, LANES)
             used = lane < stop
@@ -31,12 +31,12 @@ def record(field, offsets, cells, data, row, key, LANES: tl.constexpr):
 
 
 @triton.jit
-def inject(field, offsets, cells, runs, data, row, key, LANES: tl.constexpr):
+def inject(field, offsets, cells, runs, data, row, key, keys, LANES: tl.constexpr):
     """``field[cells[j]] += data[row, j]`` for the points of a key, after the tile was stored."""
     start, stop = tl.load(offsets + key), tl.load(offsets + key + 1)
     if stop > start:
         tl.debug_barrier()
-        values = data + row * tl.load(offsets + tl.num_programs(0) + 1)
+        values = data + row * tl.load(offsets + keys + 1)
         for first in range(start, stop, LANES):
             lane = first + tl.arange(0, LANES)
             run = tl.load(runs + lane, mask=lane < stop, other=0)
@@ -70,7 +70,7 @@ class PointList:
         _, ny, nx = layout.box
         used = flat >= 0
         x, y, z = flat % nx, flat // nx % ny, flat // (nx * ny)
-        bz, by, bx = layout.boundary
+        bz, by, bx = layout.choice.boundary
         index = tuple(torch.where(used, i, 0) for i in (z // bz, y // by, x // bx))
         shot = torch.arange(shots, device=device)[:, None]
         programs = tiles(layout) * shots

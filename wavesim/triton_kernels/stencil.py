@@ -55,26 +55,3 @@ def pull(bars, coefs, base, cbase, at, PULL: tl.constexpr, GROUP: tl.constexpr, 
         c = c + (tl.load(coefs[j] + cbase + at),)
     g = PULL(b, c)[GROUP]
     return g if SIGN > 0 else -g
-
-
-@triton.jit
-def layer_offset(geometry, axis: tl.constexpr, shot, zi, yi, xi, i, HALF: tl.constexpr):
-    """Offsets of a block in an axis' memory, the stride along the axis, and who owns memory."""
-    row = geometry + 8 + axis * 12
-    stride_z, stride_y = tl.load(row + 1), tl.load(row + 2)
-    low, high, cells = tl.load(row + 4), tl.load(row + 5), tl.load(row + 6)
-    limit, split, shift = tl.load(row + 7), tl.load(row + 8), tl.load(row + 9)
-    m = tl.where(i < split, tl.minimum(i, limit), tl.maximum(i - shift, limit))
-    start = shot * tl.load(row) + tl.load(row + 3)
-    if axis == 0:
-        at = start + m * stride_z + yi * stride_y + xi
-        step = stride_z
-    elif axis == 1:
-        at = start + zi * stride_z + m * stride_y + xi
-        step = stride_y
-    else:
-        at = start + zi * stride_z + yi * stride_y + m
-        step = stride_y // stride_y
-    owned = (i < low) | ((i >= high + 1 - HALF) & (i < cells - HALF))
-    inside = (zi < tl.load(geometry)) & (yi < tl.load(geometry + 1)) & (xi < tl.load(geometry + 2))
-    return at, step, owned & inside

@@ -1,4 +1,8 @@
-"""What both directions do with a tile: its cells, its coefficients, its place in the history."""
+"""What both directions do with a tile: its cells, its coefficients, its place in the history.
+
+Offsets of cells inside a block are 32-bit, those of blocks 64-bit. Sizes and layers are the tuples
+of `wavesim.layout.Sizes`.
+"""
 
 from __future__ import annotations
 
@@ -7,31 +11,32 @@ import triton.language as tl
 
 
 @triton.jit
-def tile_of_program(table, sizes):
-    """(key of the tile's points, (kind, shot, z0, y0, x0)); the shot varies fastest."""
-    key = tl.program_id(0).to(tl.int64)
-    shot, row = key % sizes[6], table + 4 * (key // sizes[6])
-    z0, y0 = tl.load(row + 1).to(tl.int64), tl.load(row + 2).to(tl.int64)
-    x0 = tl.multiple_of(tl.load(row + 3).to(tl.int64), 32)
-    return key, (tl.load(row), shot, z0, y0, x0)
+def tile_of(table, number, shot):
+    """(kind, shot, z0, y0, x0) of a tile of the table."""
+    row = table + 4 * number
+    x0 = tl.multiple_of(tl.load(row + 3), 16)
+    return tl.load(row), shot.to(tl.int64), tl.load(row + 1), tl.load(row + 2), x0
 
 
 @triton.jit
-def cells(tile, sizes, BLOCKS: tl.constexpr, LAYERS: tl.constexpr):
-    """Of a tile's block: offsets from its first cell, offsets of that in fields and coefficients,
-    coordinates in the box, and the history's (dz, dy, dx, z0, y0, x0, shot)."""
-    _, shot, z0, y0, x0 = tile
-    SS, SZ, SY, origin, model_stride, _, _ = sizes
+def block_offsets(BLOCKS: tl.constexpr, LAYERS: tl.constexpr):
+    """(dz, dy, dx) of a tile's block."""
     BZ: tl.constexpr = BLOCKS[3] if LAYERS else BLOCKS[0]
     BY: tl.constexpr = BLOCKS[4] if LAYERS else BLOCKS[1]
     BX: tl.constexpr = BLOCKS[5] if LAYERS else BLOCKS[2]
     dz = tl.arange(0, BZ)[:, None, None]
     dy = tl.arange(0, BY)[None, :, None]
     dx = tl.arange(0, BX)[None, None, :]
-    inside = tl.multiple_of(origin + z0 * SZ + y0 * SY + x0, 16)
-    at, where = dz * SZ + dy * SY + dx, (z0 + dz, y0 + dy, x0 + dx)
-    corner = (dz, dy, dx, z0, y0, x0, shot)
-    return at, shot * SS + inside, shot * model_stride + inside, where, corner
+    return dz, dy, dx
+
+
+@triton.jit
+def cells(tile, d, sizes):
+    """Of a tile's block: offsets from its first cell, and of that in fields and coefficients."""
+    _, shot, z0, y0, x0 = tile
+    SS, SZ, SY, origin, model_stride, _ = sizes
+    inside = tl.multiple_of(origin + z0.to(tl.int64) * SZ + y0.to(tl.int64) * SY + x0, 16)
+    return d[0] * SZ + d[1] * SY + d[2], shot * SS + inside, shot * model_stride + inside
 
 
 @triton.jit
@@ -44,43 +49,59 @@ def load_all(arrays, base, at):
 
 
 @triton.jit
-def history_offsets(geometry, step, corner, sizes):
-    """Where a block of cells lies in the history of a step: dense rows, see `wavesim.history`."""
-    dz, dy, dx, z0, y0, x0, shot = corner
-    row, plane = tl.load(geometry + 3), tl.load(geometry + 4)
-    start = (step * sizes[6] + shot) * tl.load(geometry + 5) + z0 * plane + y0 * row + x0
-    return tl.multiple_of(start, 4) + dz * plane + dy * row + dx
+def history_offsets(step, tile, d, box):
+    """(first cell, block offsets) in the history of a step: dense rows, see `wavesim.history`."""
+    _, shot, z0, y0, x0 = tile
+    row, plane = 4 * box[3], 4 * box[4]
+    first = (step.to(tl.int64) * box[9] + shot) * box[5] + z0.to(tl.int64) * plane + y0 * row + x0
+    return tl.multiple_of(first, 4), d[0] * plane + d[1] * row + d[2]
 
 
 @triton.jit
-def in_box(geometry, where):
-    """Which cells of a boundary tile lie in the box: interior tiles lie in it whole."""
-    z, y, x = where
-    inside = (z < tl.load(geometry)) & (y < tl.load(geometry + 1))
-    return inside & (x < tl.load(geometry + 2))
+def in_history(tile, d, box):
+    """Which cells of a boundary tile the history has, rows to their end, so that four in a row
+    are always of a kind; interior tiles lie in the box whole."""
+    _, _, z0, y0, x0 = tile
+    inside = (z0 + d[0] < box[0]) & (y0 + d[1] < box[1])
+    return inside & (x0 + d[2] < 4 * box[3])
 
 
 @triton.jit
-def keep_history(values, hist, geometry, step, where, corner, sizes, LAYERS: tl.constexpr):
+def keep_history(values, hist, step, tile, d, box, LAYERS: tl.constexpr):
     """Store a block's history values of a step."""
-    to = history_offsets(geometry, step, corner, sizes)
+    first, at = history_offsets(step, tile, d, box)
     for k in tl.static_range(len(hist)):
         if LAYERS:
-            tl.store(hist[k] + to, values[k], mask=in_box(geometry, where), cache_modifier=".cs")
+            mask = in_history(tile, d, box)
+            tl.store(hist[k] + first + at, values[k], mask=mask, cache_modifier=".cs")
         else:
-            tl.store(hist[k] + to, values[k], cache_modifier=".cs")
+            tl.store(hist[k] + first + at, values[k], cache_modifier=".cs")
 
 
 @triton.jit
-def past(hist, geometry, step, where, corner, sizes, LAYERS: tl.constexpr):
+def past(hist, step, tile, d, box, LAYERS: tl.constexpr):
     """A block's history values of a step, zero outside the box."""
-    at = history_offsets(geometry, step, corner, sizes)
+    first, at = history_offsets(step, tile, d, box)
     out = ()
     for k in tl.static_range(len(hist)):
         if LAYERS:
-            mask = in_box(geometry, where)
-            value = tl.load(hist[k] + at, mask=mask, other=0.0, eviction_policy="evict_first")
+            mask = in_history(tile, d, box)
+            value = tl.load(
+                hist[k] + first + at, mask=mask, other=0.0, eviction_policy="evict_first"
+            )
         else:
-            value = tl.load(hist[k] + at, eviction_policy="evict_first")
+            value = tl.load(hist[k] + first + at, eviction_policy="evict_first")
         out = out + (value,)
     return out
+
+
+@triton.jit
+def memory_cells(tile, d, layers, box, AXIS: tl.constexpr):
+    """Where a boundary tile lies in an axis' memory: (first cell, block offsets, stride)."""
+    _, shot, z0, y0, x0 = tile
+    MZ, MY = layers[5 * AXIS + 1], layers[5 * AXIS + 2]
+    start = tile[2 + AXIS]
+    origin = tl.where(start < box[6 + AXIS], layers[5 * AXIS + 3], layers[5 * AXIS + 4])
+    first = shot * layers[5 * AXIS] + origin + z0.to(tl.int64) * MZ + y0.to(tl.int64) * MY + x0
+    stride = MZ if AXIS == 0 else (MY if AXIS == 1 else 1)
+    return tl.multiple_of(first, 16), d[0] * MZ + d[1] * MY + d[2], stride
