@@ -179,7 +179,7 @@ def stage_forward_kernel(
     UPDATE: tl.constexpr, HISTORY: tl.constexpr, PUSH: tl.constexpr, COLUMNS: tl.constexpr,
     SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """One stage of step ``clock + step`` on a tile of a shot, see ``forward_stage``; shot fastest."""
+    """A stage of step ``clock + step`` on a tile of a shot, see ``forward_stage``; shot fastest."""
     program = tl.program_id(0)
     forward_stage(
         program // shots, first_shot + program % shots, table,
