@@ -10,6 +10,7 @@ from torch.autograd import forward_ad
 
 from . import stepping
 from .choice import default_choice
+from .device import card
 from .history import DeviceHistory
 from .layout import Layout, field_bytes
 from .plan import Plan
@@ -29,6 +30,11 @@ def _split(plan: Plan, flat: tuple) -> list[tuple]:
         out.append(flat[at : at + size])
         at += size
     return out
+
+
+def _layout(plan: Plan, device: torch.device, *, adjoint: bool = False) -> Layout:
+    choice = default_choice(plan, card(device), adjoint=adjoint)
+    return Layout.of(plan, choice, adjoint=adjoint)
 
 
 class FirstDerivative(torch.autograd.Function):
@@ -59,7 +65,7 @@ def _cotangents(plan: Plan, saved: tuple[Tensor, ...], keep: bool, bars: Tensors
     split = len(system.recorded), len(system.recorded) + len(system.fields)
     groups = bars[: split[0]], bars[split[0] : split[1]], bars[split[1] :]
     with torch.no_grad(), on_device(coefs[0].device):
-        layout = Layout.of(plan, default_choice(plan), adjoint=True)
+        layout = _layout(plan, coefs[0].device, adjoint=True)
         run = stepping.Run.start(layout, coefs, source_cells, receiver_cells)
         history = DeviceHistory(layout, coefs[0], kept) if keep else None
         out = stepping.adjoint(run, coefs, history, groups)
@@ -83,14 +89,11 @@ class Propagate(torch.autograd.Function):
     def forward(ctx: Any, plan: Plan, keep: bool, costs: dict, *flat: Tensor) -> Tensors:
         coefs, amplitudes, fields, memory, source_cells, receiver_cells = _split(plan, flat)
         with on_device(coefs[0].device):
-            layout = Layout.of(plan, default_choice(plan))
+            layout = _layout(plan, coefs[0].device)
             run = stepping.Run.start(layout, coefs, source_cells, receiver_cells)
             history = DeviceHistory(run.layout, coefs[0]) if keep else None
-            records, out, last, replayed = stepping.forward(
-                run, amplitudes, fields, memory, history
-            )
-        costs["kernel_launches"] = plan.steps * len(plan.system.stages)
-        costs["graph_steps"] = replayed
+            records, out, last, spent = stepping.forward(run, amplitudes, fields, memory, history)
+        costs |= spent
         costs["field_bytes"] = field_bytes(run.layout)
         costs["history_bytes"] = history.nbytes if history else 0
         kept = history.flat if history else []
@@ -138,7 +141,7 @@ class Tangent(torch.autograd.Function):
         everything = (*moved, *source_cells, *receiver_cells)
         changes, amplitudes, fields, memory, _, _ = _split(plan, everything)
         with torch.no_grad(), on_device(coefs[0].device):
-            layout = Layout.of(plan, default_choice(plan))
+            layout = _layout(plan, coefs[0].device)
             run = stepping.Run.start(layout, coefs, source_cells, receiver_cells)
             history = DeviceHistory(layout, coefs[0], kept) if keep else None
             records, out, last, _ = stepping.forward(

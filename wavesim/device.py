@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from functools import lru_cache
 
 import torch
 
+from .choice import Card
 from .config import message
 
 BACKENDS = ("auto", "triton", "eager")
@@ -50,3 +52,18 @@ def choose_backend(requested: str, device: torch.device) -> tuple[str, str]:
     if obstacle:
         return "eager", f"auto: no Triton, {obstacle}"
     return "triton", f"auto: the tensors are on {device}"
+
+
+@lru_cache(maxsize=16)
+def card(device: torch.device) -> Card:
+    """The facts of a GPU that decide how to run on it; those of a common one without a GPU."""
+    if device.type != "cuda" or interpreting():
+        return Card()
+    facts = torch.cuda.get_device_properties(device)
+    return Card(
+        processors=facts.multi_processor_count,
+        cache_bytes=facts.L2_cache_size,
+        registers=getattr(facts, "regs_per_multiprocessor", 65536),
+        threads=facts.max_threads_per_multi_processor,
+        cooperative=torch.version.hip is None,
+    )

@@ -1,4 +1,4 @@
-"""Where the forward history goes until the adjoint asks for it, behind ``slot(step)``."""
+"""Where the forward history goes until the adjoint asks for it, by stage."""
 
 from __future__ import annotations
 
@@ -22,10 +22,6 @@ class DeviceHistory:
             [like.new_empty(shape) for _ in range(stage.histories)]
             for stage in layout.plan.system.stages
         ]
-
-    def slot(self, stage: int, step: int) -> tuple[tuple[Tensor, ...], int]:
-        """The tensors of a stage and the row of a step in them."""
-        return tuple(self.tensors[stage]), step
 
     @property
     def flat(self) -> list[Tensor]:

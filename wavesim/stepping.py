@@ -14,8 +14,7 @@ from .history import DeviceHistory
 from .layout import Layout
 from .plan import Plan
 from .points import add, take
-from .triton_kernels.graph import run_steps
-from .triton_kernels.launch import Launcher, Points
+from .triton_kernels.launch import Launcher, Points, Work
 from .triton_kernels.points import PointList
 
 Tensors = tuple[Tensor, ...]
@@ -57,26 +56,15 @@ class Run:
         kinds = self.layout.plan.memories
         return [Memory(self.layout, a, s, v) for (a, s), v in zip(kinds, values, strict=True)]
 
-    def launcher(self, changes: Tensors = ()) -> Launcher:
-        """Of a tangent run with the changes of the coefficients."""
+    def launch(self, work: Work, steps: range, changes: Tensors = (), *, adjoint: bool = False):
+        """Run the kernels; (fields, costs). The memories are left as the last step wrote them."""
         moved = tuple(buffers.aligned(self.layout, c) for c in changes)
-        return Launcher(self.layout, self.tables, self.coefs, moved)
-
-
-def _rotate(items: list[Tensor], rotation: tuple[int, ...]) -> list[Tensor]:
-    return [items[i] for i in rotation]
-
-
-def _swap(memories: list[Memory], plan: Plan, index: int) -> None:
-    """Turn round the buffers of the memories that a stage advanced."""
-    at = 0
-    for number, stage in enumerate(plan.system.stages):
-        for d in stage.derivatives:
-            count = plan.memory_count(d.side) if plan.has_layer(d.axis) else 0
-            if number == index:
-                for m in memories[at : at + count]:
-                    m.swap()
-            at += count
+        launcher = Launcher(self.layout, self.tables, self.coefs, work, moved, adjoint=adjoint)
+        costs = launcher.run(steps)
+        if len(steps) % 2:
+            for memory in work.memories:
+                memory.swap()
+        return launcher.fields_after(len(steps)), costs
 
 
 def forward(
@@ -86,16 +74,15 @@ def forward(
     memory: Tensors,
     history: DeviceHistory | None,
     changes: Tensors = (),
-) -> tuple[Tensors, Tensors, Tensors, int]:
-    """All steps forward: (records [shot, receiver, time], fields, memory, steps in graphs).
+) -> tuple[Tensors, Tensors, Tensors, dict[str, int]]:
+    """All steps forward: (records [shot, receiver, time], fields, memory, costs).
 
     With changes of the coefficients it is the tangent run to the one that kept the history, and all
     other inputs are changes too.
     """
     layout, plan = run.layout, run.layout.plan
-    system, launcher = plan.system, run.launcher(changes)
+    system = plan.system
     live = [buffers.aligned(layout, f) for f in fields]
-    memories = run.memories(memory)
     recording = [
         Points(slot, places, live[0].new_zeros(plan.steps, len(places.order)))
         for slot, places in zip(system.recorded, run.receiver_points, strict=True)
@@ -107,15 +94,14 @@ def forward(
             slot = system.rotation[entry.field]
             injecting[entry.stage].append(Points(slot, places, places.sort(values)))
 
-    def advance(step: int) -> None:
-        for index in range(len(system.stages)):
-            kept = history.slot(index, step) if history is not None else ((), step)
-            first = recording if index == 0 else []
-            launcher.forward(index, live, memories, kept, step, first, injecting[index])
-            _swap(memories, plan, index)
-        live[:] = _rotate(live, system.rotation)
-
-    replayed = run_steps(advance, range(plan.steps), launcher.clock)
+    work = Work(
+        fields=live,
+        memories=run.memories(memory),
+        history=history.tensors if history is not None else [[] for _ in system.stages],
+        recording=[recording] + [[] for _ in system.stages[1:]],
+        injecting=injecting,
+    )
+    live, costs = run.launch(work, range(plan.steps), changes)
     out = tuple(buffers.plain(layout, f) for f in live)
     filled, records = iter(recording), []
     for places, cells in zip(run.receiver_points, run.receiver_cells, strict=True):
@@ -128,7 +114,7 @@ def forward(
             last = take(out[points.slot], cells)[..., None]
             values = torch.cat([values[..., 1:], last], -1)
         records.append(values)
-    return tuple(records), out, tuple(m.plain() for m in memories), replayed
+    return tuple(records), out, tuple(m.plain() for m in work.memories), costs
 
 
 def _late(plan: Plan, slot: int) -> tuple[int, int]:
@@ -192,7 +178,7 @@ def adjoint(
 ) -> Cotangents:
     """All steps backward, from the cotangents of (records, fields, memory)."""
     layout, plan = run.layout, run.layout.plan
-    system, launcher = plan.system, run.launcher()
+    system = plan.system
     record_bars, field_bars, memory_bars = bars
     scales, memory_scales = _scales(plan, coefs), _memory_scales(run)
     live = [buffers.aligned(layout, b * s) for b, s in zip(field_bars, scales, strict=True)]
@@ -212,18 +198,15 @@ def adjoint(
             recording[entry.stage].append(points)
         recorded.append(points)
 
-    def retreat(step: int) -> None:
-        for index in reversed(range(len(system.stages))):
-            numbers = system.stages[index].coefficients
-            kept = history.slot(index, step) if history else ((), step)
-            out = tuple(grads[i] for i in numbers) if history else ()
-            launcher.adjoint(
-                index, live, memories, kept, out, step, recording[index], injecting[index]
-            )
-            _swap(memories, plan, index)
-        live[:] = _rotate(live, system.rotation)
-
-    run_steps(retreat, range(plan.steps - 1, -1, -1), launcher.clock)
+    work = Work(
+        fields=live,
+        memories=memories,
+        history=history.tensors if history else [[] for _ in system.stages],
+        recording=recording,
+        injecting=injecting,
+        grads=grads,
+    )
+    live, _ = run.launch(work, range(plan.steps - 1, -1, -1), adjoint=True)
     fields = [buffers.plain(layout, f) for f in live]
     for field, where, values in left:
         fields[field] = add(fields[field], where, values)

@@ -18,13 +18,16 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from wavesim.choice import default_choice
+from wavesim import stepping
+from wavesim.choice import Card, default_choice
 from wavesim.cpml import Damping
 from wavesim.equations import REGISTRY
+from wavesim.history import DeviceHistory
+from wavesim.layout import Layout
 from wavesim.plan import Plan
-from wavesim.triton_kernels.adjoint import stage_adjoint_kernel
-from wavesim.triton_kernels.forward import stage_forward_kernel
-from wavesim.triton_kernels.launch import REGISTER_LIMITS, columns, jitted, slots, stencil
+from wavesim.triton_kernels.adjoint import loop_adjoint_kernel, stage_adjoint_kernel
+from wavesim.triton_kernels.forward import loop_forward_kernel, stage_forward_kernel
+from wavesim.triton_kernels.launch import REGISTER_LIMITS, Launcher
 
 TARGETS = {
     "sm_80": GPUTarget("cuda", 80, 32),
@@ -49,78 +52,71 @@ def plan_of(equation: str, dtype: str, order: int, ndim: int) -> Plan:
     )
 
 
+def launchers(plan: Plan) -> dict[str, Launcher]:
+    """The launchers of a forward, a tangent and an adjoint run with history and every channel."""
+    found: list[Launcher] = []
+    Launcher.run = lambda self, steps: found.append(self) or {}  # type: ignore[method-assign]
+    dtype, system = getattr(torch, plan.dtype), plan.system
+    box = (plan.shots, *plan.box)
+    layout = Layout.of(plan, default_choice(plan, Card()))
+    count = 1 + max(i for stage in system.stages for i in stage.coefficients)
+    coefs = tuple(torch.ones(1, *plan.box, dtype=dtype) for _ in range(count))
+    fields = tuple(torch.zeros(box, dtype=dtype) for _ in system.fields)
+    memory = tuple(torch.zeros(plan.memory_shape(a), dtype=dtype) for a, _ in plan.memories)
+    cells = torch.zeros(plan.shots, 1, dtype=torch.int64)
+    where = [cells] * len(system.injections), [cells] * len(system.recorded)
+    values = torch.zeros(plan.shots, 1, plan.steps, dtype=dtype)
+    amplitudes, records = ((values,) * len(w) for w in where)
+    run = stepping.Run.start(layout, coefs, *where)
+    history = DeviceHistory(layout, coefs[0])
+    stepping.forward(run, amplitudes, fields, memory, history)
+    stepping.forward(run, amplitudes, fields, memory, history, coefs)
+    stepping.adjoint(run, coefs, history, (records, fields, memory))
+    return dict(zip(("forward", "tangent", "adjoint"), found, strict=True))
+
+
 def sources(plan: Plan):
-    """(name, ASTSource) of every stage's forward, tangent and adjoint kernel, with history."""
-    real = {"float32": "*fp32", "float64": "*fp64"}[plan.dtype]
-    choice = default_choice(plan)
-    blocks = (*choice.interior, *choice.boundary)
-    for index, stage in enumerate(plan.system.stages):
-        memories = (real,) * len(plan.memories)
-        common = {
-            "table": "*i32",
-            "clock": "*i64",
-            "factors": real,
-            "profiles": real,
-            "first_shot": "i32",
-            "shots": "i32",
-            "fields": (real,) * len(plan.system.fields),
-            "coefs": (real,) * len(stage.coefficients),
-            "read": memories,
-            "write": memories,
-            "hist": (real,) * stage.histories,
-            "step": "i32",
-            "sizes": ("i32",) * 6,
-            "layers": ("i32",) * 15,
-            "box": ("i32",) * 11,
-        }
-        points = {"recording": ("*i64", "*i64", real)}
-        points["injecting"] = ("*i64", "*i64", "*i64", real)
-        where = slots(stage.reads, stage.targets, (stage.sources[0],), (stage.targets[0],))
-        forward = {
-            "UPDATE": jitted(stage.update),
-            "HISTORY": jitted(stage.history),
-            "COLUMNS": columns(plan, index, False),
-            "SLOTS": where,
-            "STENCIL": stencil(plan.order),
-            "BLOCKS": blocks,
-        }
-        for name in ("forward", "tangent"):
-            changes = {"changes": common["coefs"] if name == "tangent" else ()}
-            forward["PUSH"] = jitted(stage.push_coefficients) if name == "tangent" else None
-            kernel = source(stage_forward_kernel, common | changes | points, forward)
-            yield f"{name}{index}", kernel
-        where = slots(
-            stage.bars, stage.adjoint_targets, (stage.bars[0],), (stage.adjoint_targets[0],)
-        )
-        adjoint = {
-            "PULL": jitted(stage.pull_derivatives),
-            "FIELDS": jitted(stage.pull_fields),
-            "GRADIENT": jitted(stage.pull_coefficients),
-            "COLUMNS": columns(plan, index, True),
-            "SLOTS": where,
-            "STENCIL": stencil(plan.order),
-            "SHIFTS": (0,),
-            "BLOCKS": blocks,
-        }
-        grads = {"grads": (real,) * len(stage.coefficients)}
-        grads["coefs"] = (real,) * (len(stage.coefficients) + len(stage.adjoint_reads))
-        yield f"adjoint{index}", source(stage_adjoint_kernel, common | points | grads, adjoint)
+    """(name, ASTSource, warps) of every stage's kernels, and of the loops over all of them."""
+    numbers = {"step": 3, "steps": 3, "first_shot": 3, "shots": 16, "programs": 3}
+    for name, launcher in launchers(plan).items():
+        adjoint = name == "adjoint"
+        numbers["counters"] = torch.zeros(1, dtype=torch.int32)
+        for index in range(len(plan.system.stages)):
+            kernel = stage_adjoint_kernel if adjoint else stage_forward_kernel
+            arguments = launcher.step_arguments(index) | numbers
+            yield f"{name}{index}", source(kernel, arguments), launcher.choice.warps
+        if name != "tangent":
+            kernel = loop_adjoint_kernel if adjoint else loop_forward_kernel
+            yield (
+                f"{name}-loop",
+                source(kernel, launcher.loop_arguments() | numbers),
+                (launcher.choice.warps),
+            )
 
 
-def source(kernel, signature: dict, constants: dict) -> ASTSource:
-    """Strides are multiples of 16 and pointers aligned, as at run time."""
-    full = {n: signature.get(n, "constexpr") for n in kernel.arg_names}
-    aligned = {}
+TYPES = {torch.float32: "*fp32", torch.float64: "*fp64", torch.int64: "*i64", torch.int32: "*i32"}
+
+
+def source(kernel, arguments: dict) -> ASTSource:
+    """As at run time: pointers are aligned, and of the numbers those that are always are."""
+    signature, constants, aligned = {}, {}, {}
+
+    def kind(value, path: tuple[int, ...], name: str):
+        if isinstance(value, tuple):
+            return tuple(kind(v, (*path, k), name) for k, v in enumerate(value))
+        if isinstance(value, torch.Tensor):
+            aligned[path] = [["tt.divisibility", 16]]
+            return TYPES[value.dtype]
+        if name in ("sizes", "layers"):
+            aligned[path] = [["tt.divisibility", 16]]
+        return "i32"
+
     for position, name in enumerate(kernel.arg_names):
-        kinds = full[name]
-        if isinstance(kinds, tuple):
-            for k, kind in enumerate(kinds):
-                if kind.startswith("*") or name in ("sizes", "layers"):
-                    aligned[(position, k)] = [["tt.divisibility", 16]]
-        elif kinds.startswith("*"):
-            aligned[(position,)] = [["tt.divisibility", 16]]
-    values = {(kernel.arg_names.index(n),): v for n, v in constants.items()}
-    return ASTSource(fn=kernel, signature=full, constexprs=values, attrs=aligned)
+        if name.rstrip("2").isupper():
+            signature[name], constants[(position,)] = "constexpr", arguments[name]
+        else:
+            signature[name] = kind(arguments[name], (position,), name)
+    return ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=aligned)
 
 
 def ptxas(ptx: str, limit: int | None) -> dict[str, int]:
@@ -156,8 +152,7 @@ def main(target: str, dtype: str, order: str, ndim: str, *equations: str) -> Non
         if int(ndim) not in REGISTRY[equation].dimensions:
             continue
         plan = plan_of(equation, dtype, int(order), int(ndim))
-        warps = default_choice(plan).warps
-        for name, code in sources(plan):
+        for name, code, warps in sources(plan):
             options = {"num_warps": warps, "enable_fp_fusion": False}
             built = triton.compile(code, target=TARGETS[target], options=options)
             row = {"equation": equation, "kernel": name, "target": target, "dtype": dtype}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from conftest import rms_ratio
 from parity.cases import Case, poison, run
 
 import wavesim
-from wavesim.triton_kernels import graph
+from wavesim import autograd
+from wavesim.choice import default_choice
 
 W2, W3 = ((20, 20), (20, 20)), ((8, 9), (7, 8), (10, 6))
 CASES = [
@@ -83,7 +85,7 @@ def test_auto_takes_triton_on_a_gpu(gpu):
     v = torch.full((30, 40), 2000.0, device=gpu)
     out = wavesim.scalar(v, spacing=[5.0, 5.0], dt=5e-4, nt=7, boundary=wavesim.PML(frequency=25.0))
     assert out.report.backend == "triton"
-    assert out.report.kernel_launches == 7
+    assert out.report.kernel_launches == 1
 
 
 def test_poisoned_allocations_change_nothing(gpu, monkeypatch):
@@ -95,18 +97,49 @@ def test_poisoned_allocations_change_nothing(gpu, monkeypatch):
         assert all(torch.equal(ours[k], theirs[k]) for k in theirs)
 
 
-def test_graphs_change_no_bit(gpu, monkeypatch):
-    """Steps replayed from a CUDA graph, forward and backward, give the bits of single launches."""
+def force(monkeypatch, **changes) -> None:
+    """Run the default choice with some of it changed."""
+
+    def chosen(plan, card, *, adjoint=False):
+        found = replace(default_choice(plan, card, adjoint=adjoint), **changes)
+        return replace(found, shots=min(found.shots, plan.shots))
+
+    monkeypatch.setattr(autograd, "default_choice", chosen)
+
+
+FORCED = [
+    {"mode": "steps"},
+    {"mode": "graph"},
+    {"mode": "loop", "shots": 9},
+    {"mode": "loop", "shots": 2},
+    {"mode": "loop", "programs": 1},
+    {"mode": "loop", "programs": 7, "warps": 2},
+    {"mode": "loop", "interior": (1, 16, 64), "boundary": (1, 4, 32)},
+    {"mode": "graph", "shots": 1, "interior": (1, 4, 128), "boundary": (1, 4, 64), "warps": 8},
+]
+
+
+@pytest.mark.parametrize("changes", FORCED, ids=str)
+def test_no_choice_changes_a_bit(changes, gpu, monkeypatch):
+    """Every launch mode, block shape and grouping of shots gives the bits of the untuned choice."""
     case = CASES[6]
+    expected = run(case, "triton", torch.float32, gpu)
+    force(monkeypatch, **changes)
+    found = run(case, "triton", torch.float32, gpu)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert all(torch.equal(ours[k], theirs[k]) for k in theirs)
+
+
+@pytest.mark.parametrize(
+    ("mode", "nt", "launches", "steps"),
+    [("graph", 100, 100, 96), ("graph", 33, 33, 0), ("steps", 9, 9, 0), ("loop", 100, 1, 0)],
+)
+def test_the_report_tells_the_launches(mode, nt, launches, steps, gpu, monkeypatch):
+    force(monkeypatch, mode=mode)
     v = torch.full((30, 40), 2000.0, device=gpu)
     settings = {"spacing": [5.0, 5.0], "dt": 5e-4, "boundary": wavesim.PML(frequency=25.0)}
-    assert wavesim.scalar(v, nt=100, **settings).report.graph_steps == 80
-    assert wavesim.scalar(v, nt=47, **settings).report.graph_steps == 0
-    replayed = run(case, "triton", torch.float32, gpu)
-    monkeypatch.setattr(graph, "CHUNK", 10**6)
-    single = run(case, "triton", torch.float32, gpu)
-    for ours, theirs in zip(replayed, single, strict=True):
-        assert all(torch.equal(ours[k], theirs[k]) for k in theirs)
+    report = wavesim.scalar(v, nt=nt, **settings).report
+    assert (report.kernel_launches, report.graph_steps) == (launches, steps)
 
 
 def test_a_call_can_be_captured_by_the_user(gpu):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from adjoint.cases import CASES, Experiment, case_id, dot, make
 from conftest import rms_ratio
-from gpu.test_gpu import log
+from gpu.test_gpu import force, log
 
 BOXES = {
     1: ((211,), ((12, 7),)),
@@ -52,3 +52,15 @@ def test_ten_runs_give_the_same_bits(case, gpu):
     for _ in range(9):
         again = everything(e, weights)
         assert all(torch.equal(again[k], first[k]) for k in first)
+
+
+@pytest.mark.parametrize("mode", ["steps", "graph", "loop"])
+@pytest.mark.parametrize("case", [c for c in CASES if c[1:] == (2, 4)], ids=case_id)
+def test_no_launch_mode_changes_a_bit(case, mode, gpu, monkeypatch):
+    """The untuned choice's bits, in every launch mode forced, also of a tangent run."""
+    e = make(*case, "triton", nt=60, box=BOXES[case[1]])
+    weights = e.weights()
+    expected = everything(e, weights)
+    force(monkeypatch, mode=mode, shots=1)
+    found = everything(e, weights)
+    assert all(torch.equal(found[k], expected[k]) for k in expected)

@@ -11,9 +11,18 @@ import triton.language as tl
 
 from .points import inject, record
 from .stencil import pull
-from .tile import block_offsets, cells, load_all, memory_cells, past, tile_of
-
-LANES = tl.constexpr(32)
+from .tile import (
+    block_offsets,
+    cells,
+    choose,
+    load_all,
+    members,
+    memory_cells,
+    past,
+    per_tile,
+    tile_of,
+    wait_for_all,
+)
 
 
 @triton.jit
@@ -174,85 +183,79 @@ def transposed(
 
 @triton.jit
 def adjoint_tile(
-    tile, numbers, fields, coefs, read, write, hist, grads, step,
+    tile, numbers, arrays, step,
     PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr, COLUMNS: tl.constexpr,
     SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr, LAYERS: tl.constexpr,
 ):  # fmt: skip
     """``out <- pull_fields(out, bar, transposed derivatives, coefficients)`` on one block."""
-    N0: tl.constexpr = SLOTS[0]
-    N1: tl.constexpr = SLOTS[1]
+    fields, coefs, read, write, hist, grads, _, _ = arrays
+    BARS: tl.constexpr = members(SLOTS, 0)
+    OUTPUTS: tl.constexpr = members(SLOTS, 1)
+    COEFS: tl.constexpr = members(SLOTS, 4)
+    HIST: tl.constexpr = members(SLOTS, 5)
+    GRADS: tl.constexpr = members(SLOTS, 8)
     d = block_offsets(BLOCKS, LAYERS)
     at, base, cbase = cells(tile, d, numbers[2])
-    bars = ()
-    for k in tl.static_range(N0):
-        bars = bars + (fields[SLOTS[4 + k]],)
+    bars, used = (), ()
+    for k in tl.static_range(len(BARS)):
+        bars = bars + (fields[BARS[k]],)
+    for k in tl.static_range(len(COEFS)):
+        used = used + (coefs[COEFS[k]],)
     TERMS: tl.constexpr = (len(COLUMNS) - 1) // 6
     div = ()
-    for out in tl.static_range(N1):
+    for out in tl.static_range(len(OUTPUTS)):
         total = tl.zeros(at.shape, fields[0].dtype.element_ty)
         for n in tl.static_range(TERMS):
             if COLUMNS[1 + 6 * n] == out:
                 total += transposed(
-                    tile, d, bars, coefs, base, cbase, at, numbers, read, write,
+                    tile, d, bars, used, base, cbase, at, numbers, read, write,
                     PULL, COLUMNS, n, STENCIL, LAYERS,
                 )  # fmt: skip
         div = div + (total,)
-    b = load_all(bars, base, at)
-    old = ()
-    for k in tl.static_range(N1):
-        old = old + (tl.load(fields[SLOTS[4 + N0 + k]] + base + at),)
-    new = FIELDS(old, b, div, load_all(coefs, cbase, at))
-    for k in tl.static_range(N1):
-        tl.store(fields[SLOTS[4 + N0 + k]] + base + at, new[k])
-    if len(grads) > 0:
-        more = GRADIENT(b, past(hist, step, tile, d, numbers[4], LAYERS))
-        for k in tl.static_range(len(grads)):
-            to_grad = grads[k] + base + at
+    b = load_all(fields, BARS, base, at)
+    new = FIELDS(load_all(fields, OUTPUTS, base, at), b, div, load_all(coefs, COEFS, cbase, at))
+    for k in tl.static_range(len(OUTPUTS)):
+        tl.store(fields[OUTPUTS[k]] + base + at, new[k])
+    if len(GRADS) > 0:
+        more = GRADIENT(b, past(hist, HIST, step, tile, d, numbers[4], LAYERS))
+        for k in tl.static_range(len(GRADS)):
+            to_grad = grads[GRADS[k]] + base + at
             tl.store(to_grad, tl.load(to_grad) + more[k])
 
 
 @triton.jit
 def adjoint_stage(
-    number, shot, table, numbers, fields, coefs, read, write, hist, grads, recording, injecting,
-    step,
+    number, shot, table, numbers, arrays, step,
     PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr, COLUMNS: tl.constexpr,
-    SLOTS: tl.constexpr, STENCIL: tl.constexpr, SHIFTS: tl.constexpr, BLOCKS: tl.constexpr,
+    SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
     """A tile of one shot, transposing ``forward_stage``: the bars at source points are the
     amplitudes' cotangents, and the records' cotangents enter the adjoint fields.
 
     COLUMNS: groups, then (output, axis, side, group, sign, first memory or -1) per derivative.
-    SLOTS: four counts, then bars, outputs, recorded, injected into. SHIFTS: steps by which each
-    injection is late.
+    SLOTS as forward, with bars and outputs, and at its end the gradients that are added to.
     """
-    N0: tl.constexpr = SLOTS[0]
-    N1: tl.constexpr = SLOTS[1]
-    N2: tl.constexpr = SLOTS[2]
-    N3: tl.constexpr = SLOTS[3]
     tile = tile_of(table, number, shot)
+    numbers = per_tile(numbers, tile)
     box = numbers[4]
     key, keys = number * box[9] + shot, box[9] * box[10]
     first = tile[1] * numbers[2][0]
-    for k in tl.static_range(N2):
-        record(
-            fields[SLOTS[4 + N0 + N1 + k]] + first, recording[3 * k], recording[3 * k + 1],
-            recording[3 * k + 2], step, key, keys, LANES,
-        )  # fmt: skip
+    STARTS: tl.constexpr = members(SLOTS, 6)
+    record(arrays[0], first, arrays[6], step, key, keys, members(SLOTS, 2), STARTS[0])
     if tile[0] == 0:
         adjoint_tile(
-            tile, numbers, fields, coefs, read, write, hist, grads, step,
-            PULL, FIELDS, GRADIENT, COLUMNS, SLOTS, STENCIL, BLOCKS, False,
+            tile, numbers, arrays, step, PULL, FIELDS, GRADIENT, COLUMNS, SLOTS, STENCIL, BLOCKS,
+            False,
         )  # fmt: skip
     else:
         adjoint_tile(
-            tile, numbers, fields, coefs, read, write, hist, grads, step,
-            PULL, FIELDS, GRADIENT, COLUMNS, SLOTS, STENCIL, BLOCKS, True,
+            tile, numbers, arrays, step, PULL, FIELDS, GRADIENT, COLUMNS, SLOTS, STENCIL, BLOCKS,
+            True,
         )  # fmt: skip
-    for k in tl.static_range(N3):
-        inject(
-            fields[SLOTS[4 + N0 + N1 + N2 + k]] + first, injecting[4 * k], injecting[4 * k + 1],
-            injecting[4 * k + 2], injecting[4 * k + 3], step + SHIFTS[k], key, keys, LANES,
-        )  # fmt: skip
+    inject(
+        arrays[0], first, arrays[7], step, key, keys, members(SLOTS, 3), members(SLOTS, 7),
+        STARTS[1],
+    )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["step", "first_shot", "box"])
@@ -260,13 +263,49 @@ def stage_adjoint_kernel(
     table, factors, profiles, clock, step, first_shot, shots, fields, coefs, read, write, hist,
     grads, recording, injecting, sizes, layers, box,
     PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr, COLUMNS: tl.constexpr,
-    SLOTS: tl.constexpr, STENCIL: tl.constexpr, SHIFTS: tl.constexpr, BLOCKS: tl.constexpr,
+    SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
     """The transpose of a stage of step ``clock + step`` on a tile of a shot; shot fastest."""
     program = tl.program_id(0)
     adjoint_stage(
         program // shots, first_shot + program % shots, table,
-        (factors, profiles, sizes, layers, box), fields, coefs, read, write, hist, grads,
-        recording, injecting, tl.load(clock) + step,
-        PULL, FIELDS, GRADIENT, COLUMNS, SLOTS, STENCIL, SHIFTS, BLOCKS,
+        (factors, profiles, sizes, layers, box),
+        (fields, coefs, read, write, hist, grads, recording, injecting), tl.load(clock) + step,
+        PULL, FIELDS, GRADIENT, COLUMNS, SLOTS, STENCIL, BLOCKS,
     )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["step", "steps", "first_shot", "programs", "box"])
+def loop_adjoint_kernel(
+    counters, table, factors, profiles, step, steps, first_shot, shots, programs, fields, turned,
+    coefs, read, write, hist, grads, recording, injecting, sizes, layers, box,
+    PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr, COLUMNS: tl.constexpr,
+    SLOTS: tl.constexpr,
+    PULL2: tl.constexpr, FIELDS2: tl.constexpr, GRADIENT2: tl.constexpr, COLUMNS2: tl.constexpr,
+    SLOTS2: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr,
+):  # fmt: skip
+    """Steps ``step`` to ``step - steps``, the last stage first: see ``loop_forward_kernel``."""
+    worker, shot = tl.program_id(0) // shots, first_shot + tl.program_id(0) % shots
+    numbers, tiles = (factors, profiles, sizes, layers, box), box[10]
+    counter, target = counters + 32 * shot, programs
+    for n in range(steps):
+        odd = n % 2 == 1
+        arrays = (
+            choose(odd, turned, fields), coefs, choose(odd, write, read),
+            choose(odd, read, write), hist, grads, recording, injecting,
+        )  # fmt: skip
+        if PULL2 is not None:
+            for number in range(worker, tiles, programs):
+                adjoint_stage(
+                    number, shot, table, numbers, arrays, step - n,
+                    PULL2, FIELDS2, GRADIENT2, COLUMNS2, SLOTS2, STENCIL, BLOCKS,
+                )  # fmt: skip
+            wait_for_all(counter, target)
+            target += programs
+        for number in range(worker, tiles, programs):
+            adjoint_stage(
+                number, shot, table, numbers, arrays, step - n,
+                PULL, FIELDS, GRADIENT, COLUMNS, SLOTS, STENCIL, BLOCKS,
+            )  # fmt: skip
+        wait_for_all(counter, target)
+        target += programs

@@ -7,9 +7,19 @@ import triton.language as tl
 
 from .points import inject, record
 from .stencil import central, second, staggered
-from .tile import block_offsets, cells, keep_history, load_all, memory_cells, past, tile_of
-
-LANES = tl.constexpr(32)
+from .tile import (
+    block_offsets,
+    cells,
+    choose,
+    keep_history,
+    load_all,
+    members,
+    memory_cells,
+    past,
+    per_tile,
+    tile_of,
+    wait_for_all,
+)
 
 
 @triton.jit
@@ -84,14 +94,16 @@ def derivative(
 
 @triton.jit
 def forward_tile(
-    tile, numbers, fields, coefs, changes, read, write, hist, step,
+    tile, numbers, arrays, step,
     UPDATE: tl.constexpr, HISTORY: tl.constexpr, PUSH: tl.constexpr, COLUMNS: tl.constexpr,
     SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr, LAYERS: tl.constexpr,
 ):  # fmt: skip
     """``targets <- update(old, reads, g, coefficients)`` on one block of cells; of a tangent run
     plus ``PUSH(history, changes)``, the history being that of the run it belongs to."""
-    N0: tl.constexpr = SLOTS[0]
-    N1: tl.constexpr = SLOTS[1]
+    fields, coefs, changes, read, write, hist, _, _ = arrays
+    TARGETS: tl.constexpr = members(SLOTS, 1)
+    COEFS: tl.constexpr = members(SLOTS, 4)
+    HIST: tl.constexpr = members(SLOTS, 5)
     d = block_offsets(BLOCKS, LAYERS)
     at, base, cbase = cells(tile, d, numbers[2])
     GROUPS: tl.constexpr = COLUMNS[0]
@@ -110,66 +122,56 @@ def forward_tile(
                 else:
                     total -= value
         g = g + (total,)
-    old = ()
-    for k in tl.static_range(N1):
-        old = old + (tl.load(fields[SLOTS[4 + N0 + k]] + base + at),)
-    reads = ()
-    for k in tl.static_range(N0):
-        reads = reads + (tl.load(fields[SLOTS[4 + k]] + base + at),)
-    new = UPDATE(old, reads, g, load_all(coefs, cbase, at))
-    if PUSH is None:
-        for k in tl.static_range(N1):
-            tl.store(fields[SLOTS[4 + N0 + k]] + base + at, new[k])
-        if len(hist) > 0:
-            keep_history(HISTORY(old, reads, g), hist, step, tile, d, numbers[4], LAYERS)
+    old = load_all(fields, TARGETS, base, at)
+    reads = load_all(fields, members(SLOTS, 0), base, at)
+    new = UPDATE(old, reads, g, load_all(coefs, COEFS, cbase, at))
+    if PUSH is not None:
+        kept = past(hist, HIST, step, tile, d, numbers[4], LAYERS)
+        more = PUSH(kept, load_all(changes, COEFS, cbase, at))
+        for k in tl.static_range(len(TARGETS)):
+            tl.store(fields[TARGETS[k]] + base + at, new[k] + more[k])
     else:
-        kept = past(hist, step, tile, d, numbers[4], LAYERS)
-        more = PUSH(kept, load_all(changes, cbase, at))
-        for k in tl.static_range(N1):
-            tl.store(fields[SLOTS[4 + N0 + k]] + base + at, new[k] + more[k])
+        for k in tl.static_range(len(TARGETS)):
+            tl.store(fields[TARGETS[k]] + base + at, new[k])
+        if len(HIST) > 0:
+            values = HISTORY(old, reads, g)
+            keep_history(values, hist, HIST, step, tile, d, numbers[4], LAYERS)
 
 
 @triton.jit
 def forward_stage(
-    number, shot, table, numbers, fields, coefs, changes, read, write, hist, recording, injecting,
-    step,
+    number, shot, table, numbers, arrays, step,
     UPDATE: tl.constexpr, HISTORY: tl.constexpr, PUSH: tl.constexpr, COLUMNS: tl.constexpr,
     SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
     """A tile of one shot: ``forward_tile`` between the recording and the injection of its points.
 
     COLUMNS: groups, then (source, axis, side, group, sign, first memory or -1) per derivative.
-    SLOTS: four counts, then the fields read, targets, recorded, injected into. BLOCKS: interior
-    block, then boundary block. PUSH: None, or of a tangent run the effect of changed coefficients.
+    SLOTS: fields read, targets, recorded, injected into; coefficients; history; the first of the
+    stage's recordings and injections; steps by which injections are late. BLOCKS: interior block,
+    then boundary block. PUSH: None, or of a tangent run the effect of changed coefficients.
     """
-    N0: tl.constexpr = SLOTS[0]
-    N1: tl.constexpr = SLOTS[1]
-    N2: tl.constexpr = SLOTS[2]
-    N3: tl.constexpr = SLOTS[3]
     tile = tile_of(table, number, shot)
+    numbers = per_tile(numbers, tile)
     box = numbers[4]
     key, keys = number * box[9] + shot, box[9] * box[10]
     first = tile[1] * numbers[2][0]
-    for k in tl.static_range(N2):
-        record(
-            fields[SLOTS[4 + N0 + N1 + k]] + first, recording[3 * k], recording[3 * k + 1],
-            recording[3 * k + 2], step, key, keys, LANES,
-        )  # fmt: skip
+    STARTS: tl.constexpr = members(SLOTS, 6)
+    record(arrays[0], first, arrays[6], step, key, keys, members(SLOTS, 2), STARTS[0])
     if tile[0] == 0:
         forward_tile(
-            tile, numbers, fields, coefs, changes, read, write, hist, step,
+            tile, numbers, arrays, step,
             UPDATE, HISTORY, PUSH, COLUMNS, SLOTS, STENCIL, BLOCKS, False,
         )  # fmt: skip
     else:
         forward_tile(
-            tile, numbers, fields, coefs, changes, read, write, hist, step,
+            tile, numbers, arrays, step,
             UPDATE, HISTORY, PUSH, COLUMNS, SLOTS, STENCIL, BLOCKS, True,
         )  # fmt: skip
-    for k in tl.static_range(N3):
-        inject(
-            fields[SLOTS[4 + N0 + N1 + N2 + k]] + first, injecting[4 * k], injecting[4 * k + 1],
-            injecting[4 * k + 2], injecting[4 * k + 3], step, key, keys, LANES,
-        )  # fmt: skip
+    inject(
+        arrays[0], first, arrays[7], step, key, keys, members(SLOTS, 3), members(SLOTS, 7),
+        STARTS[1],
+    )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["step", "first_shot", "box"])
@@ -183,7 +185,48 @@ def stage_forward_kernel(
     program = tl.program_id(0)
     forward_stage(
         program // shots, first_shot + program % shots, table,
-        (factors, profiles, sizes, layers, box), fields, coefs, changes, read, write, hist,
-        recording, injecting, tl.load(clock) + step,
+        (factors, profiles, sizes, layers, box),
+        (fields, coefs, changes, read, write, hist, recording, injecting), tl.load(clock) + step,
         UPDATE, HISTORY, PUSH, COLUMNS, SLOTS, STENCIL, BLOCKS,
     )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["step", "steps", "first_shot", "programs", "box"])
+def loop_forward_kernel(
+    counters, table, factors, profiles, step, steps, first_shot, shots, programs, fields, turned,
+    coefs, changes, read, write, hist, recording, injecting, sizes, layers, box,
+    UPDATE: tl.constexpr, HISTORY: tl.constexpr, PUSH: tl.constexpr, COLUMNS: tl.constexpr,
+    SLOTS: tl.constexpr,
+    UPDATE2: tl.constexpr, HISTORY2: tl.constexpr, PUSH2: tl.constexpr, COLUMNS2: tl.constexpr,
+    SLOTS2: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr,
+):  # fmt: skip
+    """Steps ``step`` to ``step + steps`` of one or two stages (UPDATE2 None: one).
+
+    ``programs`` of them share a shot: tiles are dealt out cyclically, and all wait for each other
+    after a stage. After an odd number of steps the fields are ``turned``, and the buffers of the
+    memories changed over.
+    """
+    worker, shot = tl.program_id(0) // shots, first_shot + tl.program_id(0) % shots
+    numbers, tiles = (factors, profiles, sizes, layers, box), box[10]
+    counter, target = counters + 32 * shot, programs
+    for n in range(steps):
+        odd = n % 2 == 1
+        arrays = (
+            choose(odd, turned, fields), coefs, changes, choose(odd, write, read),
+            choose(odd, read, write), hist, recording, injecting,
+        )  # fmt: skip
+        for number in range(worker, tiles, programs):
+            forward_stage(
+                number, shot, table, numbers, arrays, step + n,
+                UPDATE, HISTORY, PUSH, COLUMNS, SLOTS, STENCIL, BLOCKS,
+            )  # fmt: skip
+        wait_for_all(counter, target)
+        target += programs
+        if UPDATE2 is not None:
+            for number in range(worker, tiles, programs):
+                forward_stage(
+                    number, shot, table, numbers, arrays, step + n,
+                    UPDATE2, HISTORY2, PUSH2, COLUMNS2, SLOTS2, STENCIL, BLOCKS,
+                )  # fmt: skip
+            wait_for_all(counter, target)
+            target += programs

@@ -9,30 +9,30 @@ from torch import Tensor
 
 from ..device import interpreting
 
-CHUNK = 16
-"""Steps of a graph, an even number: buffers that change places every step are back after it."""
+FIRST, CHUNK = 2, 16
+"""Steps before a graph and of it, even numbers: buffers that change places every step are back."""
 
 
 def run_steps(advance: Callable[[int], None], steps: range, clock: Tensor) -> int:
     """Advance by every step of a range; the number of them that graphs replayed.
 
-    ``advance(n)`` launches the kernels of step ``clock + n``. The first chunk is launched one by
-    one and compiles what is new; the second is captured, with an advance of the clock at its end,
-    and replayed as often as it fits; what is left is launched again. A graph runs on the caller's
-    stream and belongs to this call: its addresses are those of the call's tensors.
+    ``advance(n)`` launches the kernels of step ``clock + n``. The first steps are launched one by
+    one and compile what is new; the next chunk is captured, with an advance of the clock at its
+    end, and replayed as often as it fits; what is left is launched again. A graph runs on the
+    caller's stream and belongs to this call: its addresses are those of the call's tensors.
     """
-    replays = (len(steps) - CHUNK) // CHUNK
+    replays = (len(steps) - FIRST) // CHUNK
     if replays < 2 or not _can_capture(clock):
         for n in steps:
             advance(n)
         return 0
-    for n in steps[:CHUNK]:
+    for n in steps[:FIRST]:
         advance(n)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.stream(torch.cuda.Stream(clock.device)):
         graph.capture_begin(capture_error_mode="thread_local")
         try:
-            for n in steps[CHUNK : 2 * CHUNK]:
+            for n in steps[FIRST : FIRST + CHUNK]:
                 advance(n)
             clock.add_(steps.step * CHUNK)
         finally:
@@ -40,7 +40,7 @@ def run_steps(advance: Callable[[int], None], steps: range, clock: Tensor) -> in
     for _ in range(replays):
         graph.replay()
     clock.zero_()
-    for n in steps[CHUNK * (1 + replays) :]:
+    for n in steps[FIRST + CHUNK * replays :]:
         advance(n)
     return CHUNK * replays
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
-from functools import cache, lru_cache
+from dataclasses import dataclass, field
+from functools import cache, lru_cache, partial
+from math import prod
 from typing import Any
 
 import torch
@@ -13,13 +14,18 @@ import triton
 from torch import Tensor
 
 from ..buffers import Memory, Tables
-from ..device import interpreting
+from ..choice import GRAPH, LOOP
+from ..device import card, interpreting
 from ..layout import Layout, Sizes, tiles
 from ..plan import Plan
 from ..stencils import CENTRAL, SECOND, STAGGERED
-from .adjoint import stage_adjoint_kernel
-from .forward import stage_forward_kernel
+from .adjoint import loop_adjoint_kernel, stage_adjoint_kernel
+from .forward import loop_forward_kernel, stage_forward_kernel
+from .graph import run_steps
 from .points import PointList
+
+LOOP_CELLS = 10**10
+"""Cell updates of one launch of a loop, about a tenth of a second: an interrupt waits for it."""
 
 
 @cache
@@ -49,18 +55,41 @@ def stencil(order: int) -> tuple:
 
 
 def slots(*groups: tuple[int, ...]) -> tuple[int, ...]:
-    """SLOTS: the length of each group, then their members (nested constexprs do not compile)."""
-    return tuple(len(g) for g in groups) + tuple(i for g in groups for i in g)
+    """SLOTS, see `tile.members`."""
+    return (len(groups), *(len(g) for g in groups), *(i for g in groups for i in g))
 
 
 @dataclass(eq=False)
 class Points:
-    """A channel's points and its samples [time, sorted point]."""
+    """A channel's points and its samples [time, sorted point]; shift: steps that it is late."""
 
     slot: int
     places: PointList
     data: Tensor
     shift: int = 0
+
+    @property
+    def recorded(self) -> tuple[Tensor, ...]:
+        return self.places.offsets, self.places.cells, self.data
+
+    @property
+    def injected(self) -> tuple[Tensor, ...]:
+        return self.places.offsets, self.places.cells, self.places.runs, self.data
+
+
+@dataclass(eq=False)
+class Work:
+    """What the kernels of one direction read and write, by the numbers of the system.
+
+    History, recording and injecting by stage; the gradients by coefficient, if there are any.
+    """
+
+    fields: list[Tensor]
+    memories: list[Memory]
+    history: list[list[Tensor]]
+    recording: list[list[Points]]
+    injecting: list[list[Points]]
+    grads: list[Tensor] = field(default_factory=list)
 
 
 @contextlib.contextmanager
@@ -83,9 +112,7 @@ def spill_free(kernel: Any, grid: tuple[int, ...], arguments: dict[str, Any]) ->
     """The launch options without spills: none, or a register limit; the last one if all spill."""
 
     def built(**options: int) -> Any:
-        compiled = kernel.warmup(**arguments, **options, grid=grid)
-        compiled._init_handles()
-        return compiled
+        return _compiled(kernel, grid, arguments | options)
 
     if interpreting() or torch.version.hip:
         return {}
@@ -98,104 +125,183 @@ def spill_free(kernel: Any, grid: tuple[int, ...], arguments: dict[str, Any]) ->
     return {"maxnreg": limit}
 
 
+def _compiled(kernel: Any, grid: tuple[int, ...], arguments: dict[str, Any]) -> Any:
+    """The kernel that a launch with these arguments would run, loaded."""
+    found = kernel.warmup(**arguments, grid=grid)
+    found._init_handles()
+    return found
+
+
 class Launcher:
-    """Launches the stages of one run; everything a kernel reads is an argument of it."""
+    """Runs the stages of one direction; everything a kernel reads is an argument of it.
 
-    def __init__(self, layout: Layout, tables: Tables, coefs: tuple[Tensor, ...],
-                 changes: tuple[Tensor, ...] = ()) -> None:  # fmt: skip
-        self.layout, self.plan = layout, layout.plan
-        self.coefs, self.changes = coefs, changes
-        self.clock = torch.zeros(1, dtype=torch.int64, device=tables.tiles.device)
-        self.limits: dict[Hashable, dict[str, int]] = {}
-        self.tables = tables
-        self.sizes = Sizes.of(layout, coefs[0].shape[0] > 1)
-        choice = layout.choice
-        self.grid = (tiles(layout) * choice.shots,)
-        self.blocks = (*choice.interior, *choice.boundary)
+    With changes of the coefficients it is a tangent run.
+    """
 
-    def _common(self, fields: list[Tensor], coefs: tuple[int, ...],
-                memories: list[Memory]) -> dict[str, Any]:  # fmt: skip
-        return {
-            "table": self.tables.tiles,
-            "factors": self.tables.factors,
-            "profiles": self.tables.profiles,
-            "clock": self.clock,
-            "first_shot": 0,
-            "shots": self.layout.choice.shots,
-            "fields": tuple(fields),
-            "coefs": tuple(self.coefs[i] for i in coefs),
-            "read": tuple(m.read for m in memories),
-            "write": tuple(m.write for m in memories),
-            "sizes": self.sizes.sizes,
-            "layers": self.sizes.layers,
-            "box": self.sizes.box,
+    def __init__(self, layout: Layout, tables: Tables, coefs: tuple[Tensor, ...], work: Work,
+                 changes: tuple[Tensor, ...] = (), *, adjoint: bool = False) -> None:  # fmt: skip
+        self.layout, self.plan, self.choice = layout, layout.plan, layout.choice
+        self.work, self.adjoint, self.tangent = work, adjoint, bool(changes)
+        self.device = tables.tiles.device
+        self.clock = torch.zeros(1, dtype=torch.int64, device=self.device)
+        numbers = Sizes.of(layout, coefs[0].shape[0] > 1)
+        self.common = {
+            "table": tables.tiles,
+            "factors": tables.factors,
+            "profiles": tables.profiles,
+            "coefs": coefs,
+            "hist": tuple(t for stage in work.history for t in stage),
+            "recording": tuple(t for stage in work.recording for p in stage for t in p.recorded),
+            "injecting": tuple(t for stage in work.injecting for p in stage for t in p.injected),
+            "sizes": numbers.sizes,
+            "layers": numbers.layers,
+            "box": numbers.box,
             "STENCIL": stencil(self.plan.order),
-            "BLOCKS": self.blocks,
-            "num_warps": self.layout.choice.warps,
+            "BLOCKS": (*self.choice.interior, *self.choice.boundary),
+            "num_warps": self.choice.warps,
             "enable_fp_fusion": False,
+            **({"grads": tuple(work.grads)} if adjoint else {"changes": changes}),
         }
+        read = tuple(m.read for m in work.memories)
+        write = tuple(m.write for m in work.memories)
+        now, then = tuple(work.fields), tuple(self.fields_after(1))
+        self.buffers = (
+            {"fields": now, "read": read, "write": write},
+            {"fields": then, "read": write, "write": read},
+        )
+        count = range(len(self.plan.system.stages))
+        self.stages = [self._constants(index) for index in count]
+        self.limits: dict[Hashable, dict[str, int]] = {}
 
-    def _launch(self, kernel: Any, index: int, arguments: dict[str, Any]) -> None:
-        own = kernel, index, arguments["SLOTS"]
-        if own not in self.limits:
-            device = self.tables.tiles.device
-            key = (*own, len(arguments["hist"]), bool(self.changes), self.layout, device)
-            if key not in _limits:
-                _limits[key] = spill_free(kernel, self.grid, arguments)
-            self.limits[own] = _limits[key]
-        kernel[self.grid](**arguments, **self.limits[own])
+    def fields_after(self, steps: int) -> list[Tensor]:
+        """The fields, by number, after so many steps."""
+        turned = self.plan.system.rotation
+        return [self.work.fields[i] for i in turned] if steps % 2 else self.work.fields
 
-    def forward(self, index: int, fields: list[Tensor], memories: list[Memory],
-                hist: tuple[tuple[Tensor, ...], int], step: int,
-                record: list[Points], inject: list[Points]) -> None:  # fmt: skip
-        """Launch stage ``index`` of a step, or of a tangent one if there are ``changes``."""
-        stage = self.plan.system.stages[index]
-        arguments = {
-            **self._common(fields, stage.coefficients, memories),
-            "changes": tuple(self.changes[i] for i in stage.coefficients) if self.changes else (),
-            "hist": hist[0],
-            "recording": _recording(record),
-            "injecting": _injecting(inject),
-            "step": step,
+    def _constants(self, index: int) -> dict[str, Any]:
+        """What a stage's kernel is compiled for."""
+        stage, work = self.plan.system.stages[index], self.work
+        recording, injecting = work.recording[index], work.injecting[index]
+        start = sum(len(h) for h in work.history[:index])
+        history = tuple(range(start, start + len(work.history[index])))
+        firsts = (
+            3 * sum(len(p) for p in work.recording[:index]),
+            4 * sum(len(p) for p in work.injecting[:index]),
+        )
+        points = tuple(p.slot for p in recording), tuple(p.slot for p in injecting)
+        shifts = tuple(p.shift for p in injecting)
+        columned = {"COLUMNS": columns(self.plan, index, self.adjoint)}
+        if self.adjoint:
+            coefs = stage.coefficients + stage.adjoint_reads
+            own = stage.coefficients if work.grads else ()
+            arrays = stage.bars, stage.adjoint_targets, *points, coefs, history
+            return {
+                "PULL": jitted(stage.pull_derivatives),
+                "FIELDS": jitted(stage.pull_fields),
+                "GRADIENT": jitted(stage.pull_coefficients),
+                "SLOTS": slots(*arrays, firsts, shifts, own),
+                **columned,
+            }
+        arrays = stage.reads, stage.targets, *points, stage.coefficients, history
+        return {
             "UPDATE": jitted(stage.update),
             "HISTORY": jitted(stage.history),
-            "PUSH": jitted(stage.push_coefficients) if self.changes else None,
-            "COLUMNS": columns(self.plan, index, False),
-            "SLOTS": slots(stage.reads, stage.targets, _slots(record), _slots(inject)),
+            "PUSH": jitted(stage.push_coefficients) if self.tangent else None,
+            "SLOTS": slots(*arrays, firsts, shifts),
+            **columned,
         }
-        self._launch(stage_forward_kernel, index, arguments)
 
-    def adjoint(self, index: int, fields: list[Tensor], memories: list[Memory],
-                hist: tuple[tuple[Tensor, ...], int], grads: tuple[Tensor, ...], step: int,
-                record: list[Points], inject: list[Points]) -> None:  # fmt: skip
-        """Launch the transpose of stage ``index`` of a step."""
-        stage = self.plan.system.stages[index]
-        arguments = {
-            **self._common(fields, stage.coefficients + stage.adjoint_reads, memories),
-            "hist": hist[0],
-            "grads": grads,
-            "recording": _recording(record),
-            "injecting": _injecting(inject),
-            "step": step,
-            "PULL": jitted(stage.pull_derivatives),
-            "FIELDS": jitted(stage.pull_fields),
-            "GRADIENT": jitted(stage.pull_coefficients),
-            "COLUMNS": columns(self.plan, index, True),
-            "SLOTS": slots(stage.bars, stage.adjoint_targets, _slots(record), _slots(inject)),
-            "SHIFTS": tuple(p.shift for p in inject),
+    def run(self, steps: range) -> dict[str, int]:
+        """Every step of a range, group of shots by group: launches, and steps in graphs."""
+        launches = replayed = 0
+        for first in range(0, self.plan.shots, self.choice.shots):
+            shots = min(self.choice.shots, self.plan.shots - first)
+            if self.choice.mode == LOOP:
+                launches += self._loop(steps, first, shots)
+                continue
+            advance = partial(self._step, start=steps[0], first_shot=first, shots=shots)
+            launches += len(steps) * len(self.stages)
+            if self.choice.mode == GRAPH:
+                replayed += run_steps(advance, steps, self.clock)
+            else:
+                for n in steps:
+                    advance(n)
+        return {"kernel_launches": launches, "graph_steps": replayed}
+
+    def _options(self, kernel: Any, index: int, grid: tuple[int, ...], arguments: dict[str, Any]):
+        """A register limit, if the kernel needs one; found out once."""
+        if index not in self.limits:
+            constants = tuple(v for k, v in arguments.items() if k.isupper())
+            present = tuple(len(arguments[k]) for k in ("hist", "recording", "injecting"))
+            key = (kernel, constants, present, self.layout, self.device)
+            if key not in _limits:
+                _limits[key] = spill_free(kernel, grid, arguments)
+            self.limits[index] = _limits[key]
+        return self.limits[index]
+
+    def step_arguments(self, index: int, odd: int = 0) -> dict[str, Any]:
+        """Of a stage's kernel, all but the step and the shots."""
+        buffers = self.buffers[odd]
+        return {**self.common, **buffers, **self.stages[index], "clock": self.clock}
+
+    def _step(self, n: int, *, start: int, first_shot: int, shots: int) -> None:
+        """Launch the stages of one step, the last one first if it is an adjoint one."""
+        kernel = stage_adjoint_kernel if self.adjoint else stage_forward_kernel
+        grid = (tiles(self.layout) * shots,)
+        order = range(len(self.stages))
+        group = {"step": n, "first_shot": first_shot, "shots": shots}
+        for index in reversed(order) if self.adjoint else order:
+            arguments = self.step_arguments(index, abs(n - start) % 2) | group
+            kernel[grid](**arguments, **self._options(kernel, index, grid, arguments))
+
+    def loop_arguments(self) -> dict[str, Any]:
+        """Of a loop's kernel, all but its counters, the steps and the shots."""
+        rotation = self.plan.system.rotation
+        still = rotation == tuple(range(len(rotation)))
+        second = self.stages[1] if len(self.stages) > 1 else dict.fromkeys(self.stages[0])
+        return {
+            **self.common,
+            **self.buffers[0],
+            **self.stages[0],
+            **{f"{k}2": v for k, v in second.items()},
+            "turned": () if still else self.buffers[1]["fields"],
+            "launch_cooperative_grid": not interpreting(),
         }
-        self._launch(stage_adjoint_kernel, index, arguments)
 
+    def _loop(self, steps: range, first_shot: int, shots: int) -> int:
+        """Launch the whole loop, a few times if it is long; the number of launches."""
+        kernel = loop_adjoint_kernel if self.adjoint else loop_forward_kernel
+        cells = prod(self.layout.extent) * shots
+        length = max(2, LOOP_CELLS // cells // 2 * 2)
+        starts = range(0, len(steps), length)
+        counters = torch.zeros(
+            len(starts), 32 * self.plan.shots, dtype=torch.int32, device=self.device
+        )
+        arguments = self.loop_arguments() | {
+            "counters": counters,
+            "step": 0,
+            "steps": 0,
+            "first_shot": first_shot,
+            "shots": shots,
+            "programs": 1,
+        }
+        arguments |= self._options(kernel, -1, (1,), arguments)
+        programs = self._programs(kernel, arguments, shots)
+        for row, start in zip(counters, starts, strict=True):
+            part = steps[start : start + length]
+            own = {"counters": row, "step": part[0], "steps": len(part), "programs": programs}
+            kernel[(programs * shots,)](**{**arguments, **own})
+        return len(starts)
 
-def _slots(points: list[Points]) -> tuple[int, ...]:
-    return tuple(p.slot for p in points)
-
-
-def _recording(points: list[Points]) -> tuple[Tensor, ...]:
-    return tuple(t for p in points for t in (p.places.offsets, p.places.cells, p.data))
-
-
-def _injecting(points: list[Points]) -> tuple[Tensor, ...]:
-    return tuple(
-        t for p in points for t in (p.places.offsets, p.places.cells, p.places.runs, p.data)
-    )
+    def _programs(self, kernel: Any, arguments: dict[str, Any], shots: int) -> int:
+        """Of a shot: what was chosen, but no more than all shots' fit on the card together."""
+        if interpreting():
+            return 1  # it runs programs one after another, and they wait for each other
+        registers = _compiled(kernel, (1,), arguments).n_regs
+        fitting = card(self.device).blocks(registers, self.choice.warps) // shots
+        if fitting == 0:
+            raise RuntimeError(
+                f"choice: got {shots} shots in a loop, expected no more than fit on the GPU at "
+                f"once. Run fewer shots a group, or another mode."
+            )
+        return min(self.choice.programs or fitting, fitting, tiles(self.layout))

@@ -17,7 +17,7 @@ from ..layout import Layout, tiles
 
 
 @triton.jit
-def record(field, offsets, cells, data, row, key, keys, LANES: tl.constexpr):
+def record_channel(field, offsets, cells, data, row, key, keys, LANES: tl.constexpr):
     """``data[row, j] = field[cells[j]]`` for the points of a key."""
     start, stop = tl.load(offsets + key), tl.load(offsets + key + 1)
     if stop > start:
@@ -31,7 +31,7 @@ def record(field, offsets, cells, data, row, key, keys, LANES: tl.constexpr):
 
 
 @triton.jit
-def inject(field, offsets, cells, runs, data, row, key, keys, LANES: tl.constexpr):
+def inject_channel(field, offsets, cells, runs, data, row, key, keys, LANES: tl.constexpr):
     """``field[cells[j]] += data[row, j]`` for the points of a key, after the tile was stored."""
     start, stop = tl.load(offsets + key), tl.load(offsets + key + 1)
     if stop > start:
@@ -46,6 +46,36 @@ def inject(field, offsets, cells, runs, data, row, key, keys, LANES: tl.constexp
                 total += tl.load(values + lane + r, mask=r < run, other=0.0)
             at = field + tl.load(cells + lane, mask=leads, other=0)
             tl.store(at, tl.load(at, mask=leads, other=0.0) + total, mask=leads)
+
+
+LANES = tl.constexpr(32)
+
+
+@triton.jit
+def record(fields, first, recording, step, key, keys, SLOTS: tl.constexpr, START: tl.constexpr):
+    """Record a key's points of every channel; three arrays each, from ``recording[START]`` on."""
+    for k in tl.static_range(len(SLOTS)):
+        record_channel(
+            fields[SLOTS[k]] + first, recording[START + 3 * k], recording[START + 3 * k + 1],
+            recording[START + 3 * k + 2], step, key, keys, LANES,
+        )  # fmt: skip
+
+
+@triton.jit
+def inject(
+    fields, first, injecting, step, key, keys, SLOTS: tl.constexpr, SHIFTS: tl.constexpr,
+    START: tl.constexpr,
+):  # fmt: skip
+    """Inject a key's points of every channel; four arrays each, from ``injecting[START]`` on.
+
+    SHIFTS: steps by which each injection is late.
+    """
+    for k in tl.static_range(len(SLOTS)):
+        inject_channel(
+            fields[SLOTS[k]] + first, injecting[START + 4 * k], injecting[START + 4 * k + 1],
+            injecting[START + 4 * k + 2], injecting[START + 4 * k + 3], step + SHIFTS[k],
+            key, keys, LANES,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)

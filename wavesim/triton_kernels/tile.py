@@ -10,12 +10,58 @@ import triton
 import triton.language as tl
 
 
+@triton.constexpr_function
+def members(SLOTS, group):
+    """A group of SLOTS: the number of groups, their lengths, then their members one after another
+    (nested constexprs do not compile)."""
+    groups = SLOTS[0]
+    start = 1 + groups + sum(SLOTS[1 : 1 + group])
+    return tuple(SLOTS[start : start + SLOTS[1 + group]])
+
+
+@triton.jit
+def choose(condition, yes, no):
+    """One of two tuples of pointers; ``no`` if the other is empty."""
+    if len(yes) == 0:
+        out = no
+    else:
+        out = ()
+        for k in tl.static_range(len(yes)):
+            out = out + (tl.where(condition, yes[k], no[k]),)
+    return out
+
+
+@triton.jit
+def wait_for_all(counter, target):
+    """Wait until the programs that share a counter arrived, ``target`` arrivals in all. What they
+    wrote before is then visible to loads of this program."""
+    tl.debug_barrier()
+    tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu")
+    while tl.atomic_add(counter, 0, sem="acquire", scope="gpu") < target:
+        pass
+    tl.debug_barrier()
+
+
 @triton.jit
 def tile_of(table, number, shot):
     """(kind, shot, z0, y0, x0) of a tile of the table."""
     row = table + 4 * number
     x0 = tl.multiple_of(tl.load(row + 3), 16)
     return tl.load(row), shot.to(tl.int64), tl.load(row + 1), tl.load(row + 2), x0
+
+
+@triton.jit
+def per_tile(numbers, tile):
+    """The same numbers, but as if a tile's kind had a part in the strides: or the compiler computes
+    every offset before the loop over the tiles, and keeps more of them than there are registers."""
+    factors, profiles, sizes, layers, box = numbers
+    zero = tile[0] >> 4
+    loose = ()
+    for k in tl.static_range(len(layers)):
+        loose = loose + (tl.multiple_of(layers[k] + zero, 16),)
+    SS, SZ, SY, origin, model_stride, L = sizes
+    SZ, SY = tl.multiple_of(SZ + zero, 16), tl.multiple_of(SY + zero, 16)
+    return factors, profiles, (SS, SZ, SY, origin, model_stride, L + zero), loose, box
 
 
 @triton.jit
@@ -40,11 +86,11 @@ def cells(tile, d, sizes):
 
 
 @triton.jit
-def load_all(arrays, base, at):
-    """The values of several arrays at a block of cells."""
+def load_all(arrays, NUMBERS: tl.constexpr, base, at):
+    """The values of some of several arrays at a block of cells."""
     out = ()
-    for k in tl.static_range(len(arrays)):
-        out = out + (tl.load(arrays[k] + base + at),)
+    for k in tl.static_range(len(NUMBERS)):
+        out = out + (tl.load(arrays[NUMBERS[k]] + base + at),)
     return out
 
 
@@ -67,30 +113,30 @@ def in_history(tile, d, box):
 
 
 @triton.jit
-def keep_history(values, hist, step, tile, d, box, LAYERS: tl.constexpr):
+def keep_history(values, hist, NUMBERS: tl.constexpr, step, tile, d, box, LAYERS: tl.constexpr):
     """Store a block's history values of a step."""
     first, at = history_offsets(step, tile, d, box)
-    for k in tl.static_range(len(hist)):
+    for k in tl.static_range(len(NUMBERS)):
+        to = hist[NUMBERS[k]] + first + at
         if LAYERS:
             mask = in_history(tile, d, box)
-            tl.store(hist[k] + first + at, values[k], mask=mask, cache_modifier=".cs")
+            tl.store(to, values[k], mask=mask, cache_modifier=".cs")
         else:
-            tl.store(hist[k] + first + at, values[k], cache_modifier=".cs")
+            tl.store(to, values[k], cache_modifier=".cs")
 
 
 @triton.jit
-def past(hist, step, tile, d, box, LAYERS: tl.constexpr):
+def past(hist, NUMBERS: tl.constexpr, step, tile, d, box, LAYERS: tl.constexpr):
     """A block's history values of a step, zero outside the box."""
     first, at = history_offsets(step, tile, d, box)
     out = ()
-    for k in tl.static_range(len(hist)):
+    for k in tl.static_range(len(NUMBERS)):
+        start = hist[NUMBERS[k]] + first + at
         if LAYERS:
             mask = in_history(tile, d, box)
-            value = tl.load(
-                hist[k] + first + at, mask=mask, other=0.0, eviction_policy="evict_first"
-            )
+            value = tl.load(start, mask=mask, other=0.0, eviction_policy="evict_first")
         else:
-            value = tl.load(hist[k] + first + at, eviction_policy="evict_first")
+            value = tl.load(start, eviction_policy="evict_first")
         out = out + (value,)
     return out
 
