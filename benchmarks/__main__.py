@@ -63,7 +63,7 @@ def measure(options: argparse.Namespace) -> None:
         failed += row is None
         if row is None:
             continue
-        line = json.dumps(row)
+        line = json.dumps(row, default=str)
         print(line, flush=True)
         if options.output:
             with options.output.open("a") as out:
