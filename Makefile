@@ -7,7 +7,7 @@ CONSTRAINTS := requirements/dev-constraints.txt
 INSTALLED := $(VENV)/.installed
 RUN := $(VENV)/bin/python -m
 
-.PHONY: help install demo test test-gpu lint types bench bench-cpu docs compile-all
+.PHONY: help install demo test test-gpu lint types bench bench-compare bench-cpu docs compile-all
 
 help:
 	@echo "demo         full-waveform inversion of a small section (ARGS='--iterations 20')"
@@ -15,6 +15,7 @@ help:
 	@echo "test-gpu     the tests that need one"
 	@echo "lint types   ruff; mypy"
 	@echo "bench        run the benchmarks (on a GPU)"
+	@echo "bench-compare  the same in every other package that is installed"
 	@echo "bench-cpu    time the eager backend on a CPU"
 	@echo "docs         run every code block of README.md and docs/"
 	@echo "compile-all  build every kernel ahead of time for every target"
@@ -48,6 +49,9 @@ types: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(RUN) benchmarks run $(ARGS)
+
+bench-compare: $(INSTALLED)
+	$(RUN) benchmarks compare $(ARGS)
 
 bench-cpu: $(INSTALLED)
 	$(RUN) pytest -q benchmarks --benchmark-only
