@@ -27,8 +27,12 @@ class Card:
     cooperative: bool = False
 
     def blocks(self, registers: int, warps: int) -> int:
-        """Programs of so many registers a thread that are on the card at once."""
-        by_registers = self.registers // (32 * warps * max(16, -(-registers // 8) * 8))
+        """Programs of so many registers a thread that are on the card at once.
+
+        A processor's registers are in four parts, and a warp's all in one of them.
+        """
+        warp = 32 * 8 * -(-max(registers, 16) // 8)
+        by_registers = 4 * (self.registers // 4 // warp) // warps
         return self.processors * min(by_registers, self.threads // (32 * warps), 16)
 
 

@@ -105,30 +105,26 @@ def on_device(device: torch.device):
 REGISTER_LIMITS = (56, 64, 72, 80, 96, 128, 168, 255)
 """ptxas sometimes gives up a register too many to fit one more block on a processor, and spills a
 few bytes; told a limit it does not. The lowest without spills is taken: it fits most blocks."""
-_limits: dict[Hashable, dict[str, int]] = {}
+_compiled: dict[Hashable, Any] = {}
 
 
-def spill_free(kernel: Any, grid: tuple[int, ...], arguments: dict[str, Any]) -> dict[str, int]:
-    """The launch options without spills: none, or a register limit; the last one if all spill."""
+def spill_free(kernel: Any, arguments: dict[str, Any]) -> Any:
+    """The compiled kernel, loaded: as it is if it spills nothing, else with the lowest register
+    limit that does not, or the highest one."""
 
     def built(**options: int) -> Any:
-        return _compiled(kernel, grid, arguments | options)
+        found = kernel.warmup(**arguments, **options, grid=(1,))
+        found._init_handles()
+        return found
 
-    if interpreting() or torch.version.hip:
-        return {}
-    first = built()
-    if first.n_spills == 0:
-        return {}
+    first = found = built()
+    if first.n_spills == 0 or torch.version.hip:
+        return first
     for limit in REGISTER_LIMITS:
-        if limit > first.n_regs and built(maxnreg=limit).n_spills == 0:
-            break
-    return {"maxnreg": limit}
-
-
-def _compiled(kernel: Any, grid: tuple[int, ...], arguments: dict[str, Any]) -> Any:
-    """The kernel that a launch with these arguments would run, loaded."""
-    found = kernel.warmup(**arguments, grid=grid)
-    found._init_handles()
+        if limit > first.n_regs:
+            found = built(maxnreg=limit)
+            if found.n_spills == 0:
+                break
     return found
 
 
@@ -171,7 +167,7 @@ class Launcher:
         )
         count = range(len(self.plan.system.stages))
         self.stages = [self._constants(index) for index in count]
-        self.limits: dict[Hashable, dict[str, int]] = {}
+        self.known: dict[Hashable, Any] = {}
 
     def fields_after(self, steps: int) -> list[Tensor]:
         """The fields, by number, after so many steps."""
@@ -228,16 +224,17 @@ class Launcher:
                     advance(n)
         return {"kernel_launches": launches, "graph_steps": replayed}
 
-    def _options(self, kernel: Any, index: int, grid: tuple[int, ...], arguments: dict[str, Any]):
-        """A register limit, if the kernel needs one; found out once."""
-        if index not in self.limits:
+    def _kernel(self, kernel: Any, name: Hashable, shots: int, arguments: dict[str, Any]) -> Any:
+        """What runs these arguments: found once for all calls that are alike."""
+        if interpreting():
+            return kernel
+        if (name, shots) not in self.known:
             constants = tuple(v for k, v in arguments.items() if k.isupper())
-            present = tuple(len(arguments[k]) for k in ("hist", "recording", "injecting"))
-            key = (kernel, constants, present, self.layout, self.device)
-            if key not in _limits:
-                _limits[key] = spill_free(kernel, grid, arguments)
-            self.limits[index] = _limits[key]
-        return self.limits[index]
+            key = (kernel, constants, shots, len(self.common["hist"]), self.layout, self.device)
+            if key not in _compiled:
+                _compiled[key] = spill_free(kernel, arguments)
+            self.known[name, shots] = _compiled[key]
+        return self.known[name, shots]
 
     def step_arguments(self, index: int, odd: int = 0) -> dict[str, Any]:
         """Of a stage's kernel, all but the step and the shots."""
@@ -247,12 +244,13 @@ class Launcher:
     def _step(self, n: int, *, start: int, first_shot: int, shots: int) -> None:
         """Launch the stages of one step, the last one first if it is an adjoint one."""
         kernel = stage_adjoint_kernel if self.adjoint else stage_forward_kernel
-        grid = (tiles(self.layout) * shots,)
+        programs = tiles(self.layout) * shots
         order = range(len(self.stages))
         group = {"step": n, "first_shot": first_shot, "shots": shots}
         for index in reversed(order) if self.adjoint else order:
             arguments = self.step_arguments(index, abs(n - start) % 2) | group
-            kernel[grid](**arguments, **self._options(kernel, index, grid, arguments))
+            found = self._kernel(kernel, index, shots, arguments)
+            _launch(found, kernel, programs, arguments)
 
     def loop_arguments(self) -> dict[str, Any]:
         """Of a loop's kernel, all but its counters, the steps and the shots."""
@@ -285,23 +283,30 @@ class Launcher:
             "shots": shots,
             "programs": 1,
         }
-        arguments |= self._options(kernel, -1, (1,), arguments)
-        programs = self._programs(kernel, arguments, shots)
+        found = self._kernel(kernel, "loop", shots, arguments)
+        programs = self._programs(found, shots)
         for row, start in zip(counters, starts, strict=True):
             part = steps[start : start + length]
             own = {"counters": row, "step": part[0], "steps": len(part), "programs": programs}
-            kernel[(programs * shots,)](**{**arguments, **own})
+            _launch(found, kernel, programs * shots, arguments | own)
         return len(starts)
 
-    def _programs(self, kernel: Any, arguments: dict[str, Any], shots: int) -> int:
+    def _programs(self, found: Any, shots: int) -> int:
         """Of a shot: what was chosen, but no more than all shots' fit on the card together."""
         if interpreting():
             return 1  # it runs programs one after another, and they wait for each other
-        registers = _compiled(kernel, (1,), arguments).n_regs
-        fitting = card(self.device).blocks(registers, self.choice.warps) // shots
+        fitting = card(self.device).blocks(found.n_regs, self.choice.warps) // shots
         if fitting == 0:
             raise RuntimeError(
                 f"choice: got {shots} shots in a loop, expected no more than fit on the GPU at "
                 f"once. Run fewer shots a group, or another mode."
             )
         return min(self.choice.programs or fitting, fitting, tiles(self.layout))
+
+
+def _launch(found: Any, kernel: Any, programs: int, arguments: dict[str, Any]) -> None:
+    """Run a compiled kernel: Triton's own way to it costs the host several times as much."""
+    if found is kernel:
+        kernel[(programs,)](**arguments)
+    else:
+        found[(programs, 1, 1)](*(arguments[name] for name in kernel.arg_names))
