@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
+from pathlib import Path
 
 import torch
 
@@ -50,3 +52,13 @@ def choose_backend(requested: str, device: torch.device) -> tuple[str, str]:
     if obstacle:
         return "eager", f"auto: no Triton, {obstacle}"
     return "triton", f"auto: the tensors are on {device}"
+
+
+def driver_version() -> str:
+    """Of the GPU's driver, as its kernel module tells; else the runtime that torch is built for."""
+    for path in ("/proc/driver/nvidia/version", "/sys/module/amdgpu/version"):
+        if Path(path).exists():
+            found = re.search(r"\d+\.\d+(\.\d+)?", Path(path).read_text())
+            if found:
+                return found[0]
+    return f"runtime {torch.version.cuda or torch.version.hip}"
