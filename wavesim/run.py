@@ -296,9 +296,9 @@ def _records(call: Call, plan: Plan, recorded: tuple[Tensor, ...]) -> dict[str, 
 
 def _require_tunable(backend: str, reason: str) -> None:
     """Only compiled kernels can be tuned: neither the eager backend nor the interpreter has any."""
-    got = (
-        "the interpreter (TRITON_INTERPRET)" if interpreting() else f"the {backend} one ({reason})"
-    )
+    got = f"the eager backend ({reason})"
+    if backend == "triton":
+        got = "Triton's interpreter (TRITON_INTERPRET)"
     ok = backend == "triton" and not interpreting()
     remedy = 'Use tensors on a GPU, or autotune="cached" or False.'
     require(ok, "autotune", f"True with {got}", "the Triton backend on a GPU", remedy)

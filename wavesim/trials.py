@@ -202,6 +202,7 @@ class Trial:
             if steps >= most or seconds >= SECONDS / 2:
                 return scratch
             steps = min(most, int(steps * min(32.0, max(2.0, SECONDS / seconds))))
+            del scratch  # before the next, larger one
 
     def _most_steps(self) -> int:
         plan = self.task.plan

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import platformdirs
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from .choice import Choice
@@ -274,7 +274,7 @@ def tuned(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / f"{key.name}.lock")
-        with lock:
+        with _held(lock, label, progress):
             found = read(folder, key)
             if found is None:
                 found = search(listed, bench(), label=label, progress=progress)
@@ -285,6 +285,17 @@ def tuned(
         raise TuningError(message("autotune", got, "a writable folder", remedy)) from error
     remembered.cache_clear()
     return found
+
+
+def _held(lock: FileLock, label: str, progress: bool) -> FileLock:
+    """A lock, acquired; says so if it is someone else's turn."""
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        if progress:
+            print(f"tuning {label}: waiting for the process that does it already", file=sys.stderr)
+        lock.acquire()
+    return lock
 
 
 def search(
