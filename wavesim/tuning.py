@@ -95,6 +95,7 @@ class Key:
     history: bool
 
     @staticmethod
+    @lru_cache(maxsize=256)
     def of(task: Task, machine: Machine) -> Key:
         plan = task.plan
         files = {inspect.getsourcefile(inspect.unwrap(s.update)) for s in plan.system.stages}

@@ -9,12 +9,11 @@ import pytest
 import torch
 from adjoint.cases import LOWEST, case_id, dot, make
 from conftest import pick_device
+from unit.tuned import plan_of
 
 from wavesim import trials
 from wavesim.choice import Choice, default_choice
-from wavesim.cpml import Damping
 from wavesim.device import interpreting
-from wavesim.equations import REGISTRY
 from wavesim.plan import Plan
 from wavesim.tuning import Task
 
@@ -31,8 +30,7 @@ BLOCKS = (  # interior block, boundary block, warps: all but the last have inter
 
 def line(n: int) -> Plan:
     """A small plan in one dimension."""
-    damping = ((Damping(2000.0, alpha_max=80.0),) * 2,)
-    return Plan(REGISTRY["scalar"], (n,), ((2, 2),), (5.0,), 4, 9, 1, 1e-4, 1, "float32", damping)
+    return plan_of("scalar", 1, n, widths=((2, 2),), shots=1)
 
 
 @pytest.mark.parametrize("equation", ["scalar", "elastic"])
@@ -76,19 +74,7 @@ def test_every_choice_gives_the_same_bits(equation, monkeypatch):
 def test_a_trial_runs_every_direction(case):
     """Scratch tensors have the shapes that both time loops want, with and without a history."""
     equation, ndim, order = case
-    plan = Plan(
-        equation=REGISTRY[equation],
-        model=(1,) * ndim,
-        widths=((1, 1),) * ndim,
-        spacing=(5.0,) * ndim,
-        order=order,
-        steps=100,
-        ratio=1,
-        dt=1e-4,
-        shots=2,
-        dtype="float32",
-        damping=((Damping(2000.0, alpha_max=80.0),) * 2,) * ndim,
-    )
+    plan = plan_of(equation, ndim, 1, widths=((1, 1),) * ndim, order=order)
     for adjoint in (False, True):
         for history in (False, True):
             task = Task(plan, adjoint, history, batched=ndim == 2)

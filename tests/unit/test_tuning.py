@@ -1,4 +1,4 @@
-"""Tuning without a GPU: keys, files, two processes at once, the search, and what calls refuse."""
+"""Results of tuning without a GPU: keys, files, two processes at once, and the search."""
 
 from __future__ import annotations
 
@@ -8,68 +8,16 @@ import sys
 import time
 from dataclasses import fields, replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import torch
+from unit.tuned import KEY, LISTED, MACHINE, Bench, plan_of, task_of, tuned
 
-import wavesim
-from wavesim import trials, tuning
-from wavesim.__main__ import main
+from wavesim import tuning
 from wavesim.choice import LOOP, MOST_CANDIDATES, Card, candidates, default_choice
-from wavesim.cpml import Damping
 from wavesim.equations import REGISTRY
-from wavesim.plan import Plan
-from wavesim.tuning import Key, Machine, Task, TuningError
+from wavesim.tuning import Key, TuningError
 
-MACHINE = Machine("a card", "1.2", "2.13", "3.7")
 CASES = [(e, n, d) for e in sorted(REGISTRY) for n in REGISTRY[e].dimensions for d in (32, 64)]
-
-
-def plan_of(equation: str = "scalar", ndim: int = 2, n: int = 300, **changes) -> Plan:
-    plan = Plan(
-        equation=REGISTRY[equation],
-        model=(n,) * ndim,
-        widths=((20, 20),) * ndim,
-        spacing=(5.0,) * ndim,
-        order=4,
-        steps=100,
-        ratio=1,
-        dt=1e-4,
-        shots=2,
-        dtype="float32",
-        damping=((Damping(2000.0, alpha_max=80.0),) * 2,) * ndim,
-    )
-    return replace(plan, **changes)
-
-
-def task_of(**changes) -> Task:
-    return Task(plan_of(**changes), adjoint=False, history=False, batched=False)
-
-
-KEY = Key.of(task_of(), MACHINE)
-LISTED = candidates(plan_of(), Card(), False)
-
-
-class Bench:
-    """A fake clock: seconds by candidate number, or an exception."""
-
-    def __init__(self, *answers: float | Exception) -> None:
-        self.answers, self.compiled, self.timed = answers, [], []
-
-    def compile(self, listed, done):
-        self.compiled += listed
-
-    def time(self, choice):
-        self.timed.append(choice)
-        answer = self.answers[LISTED.index(choice)]
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-
-def tuned(folder: Path, bench: Bench, count: int = 3, key: Key = KEY) -> tuning.Tuned:
-    return tuning.tuned(key, folder, LISTED[:count], lambda: bench, progress=False)
 
 
 @pytest.mark.parametrize("field", [f.name for f in fields(Key)])
@@ -232,7 +180,7 @@ def test_the_folder_is_the_users_to_choose(tmp_path, monkeypatch):
 SCRIPT = """
 import os, sys, time
 from pathlib import Path
-from unit import test_tuning as t
+from unit import tuned as t
 from wavesim import tuning
 
 folder, log, gate = map(Path, sys.argv[1:4])
@@ -299,93 +247,3 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="disk full"):
         tuning.write(tmp_path, KEY, found)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.fixture
-def compiled(monkeypatch, tmp_path):
-    """As on a machine with a GPU: not interpreted, a made-up card, trials that count."""
-    monkeypatch.setenv("WAVESIM_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(trials, "interpreting", lambda: False)
-    monkeypatch.setattr(trials, "machine", lambda device: MACHINE)
-    monkeypatch.setattr(trials, "card", lambda device: Card())
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    benches = []
-
-    def trial(task, device):
-        benches.append(Bench(*range(len(LISTED), 0, -1)))
-        return benches[-1]
-
-    monkeypatch.setattr(trials, "Trial", trial)
-    yield SimpleNamespace(benches=benches, device=torch.device("cpu"))
-    tuning.remembered.cache_clear()
-
-
-def test_autotune_measures_only_when_told_and_once(compiled):
-    """False takes the default, "cached" what is kept, and True measures where nothing is."""
-    task, device = task_of(), compiled.device
-    default = (default_choice(task.plan), "default")
-    assert trials.choose(task, device, False) == default
-    assert trials.choose(task, device, "cached") == default
-    assert not compiled.benches
-    found = trials.choose(task, device, True)
-    assert found == (LISTED[-1], "tuned") and found[0] != default[0]
-    assert trials.choose(task, device, "cached") == found
-    assert trials.choose(replace(task, plan=plan_of(steps=9)), device, True) == found
-    assert trials.choose(task, device, False) == default
-    assert len(compiled.benches) == 1
-
-
-def test_tuning_inside_a_capture_raises(compiled, monkeypatch):
-    """With nothing kept there would be something to measure; a kept result is taken."""
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    with pytest.raises(TuningError, match=r'autotune: got True inside the capture.*"cached"'):
-        trials.choose(task_of(), compiled.device, True)
-    assert not compiled.benches
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    found = trials.choose(task_of(), compiled.device, True)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    assert trials.choose(task_of(), compiled.device, True) == found
-
-
-SETTINGS = {"spacing": [5.0, 5.0], "dt": 5e-4, "nt": 3, "boundary": wavesim.PML(frequency=25.0)}
-
-
-@pytest.mark.parametrize("value", [None, 1, "always", "True"])
-def test_autotune_is_true_false_or_cached(value):
-    with pytest.raises(ValueError, match=r"autotune: got .*, expected True, False or"):
-        wavesim.scalar(torch.full((9, 9), 1500.0), autotune=value, **SETTINGS)
-
-
-def test_there_is_nothing_to_tune_on_the_eager_backend():
-    """True raises and says what to do; the others are how every backend runs."""
-    v = torch.full((9, 9), 1500.0)
-    with pytest.raises(
-        ValueError, match=r"autotune: got True with the eager backend .*Use tensors"
-    ):
-        wavesim.scalar(v, autotune=True, **SETTINGS)
-    with pytest.raises(ValueError, match="autotune"):
-        wavesim.tune("scalar", {"v": v}, **SETTINGS)
-    for value in (False, "cached"):
-        report = wavesim.scalar(v, autotune=value, **SETTINGS).report
-        assert report.choice is None and report.choice_source is None
-
-
-def test_the_command_line_lists_and_clears(tmp_path, capsys):
-    tuned(tmp_path, Bench(2e-6, 1e-6), count=2)
-    assert main(["tune", "--list", "--folder", str(tmp_path)]) == 0
-    text = capsys.readouterr().out
-    assert "scalar 340x340 2 shots order 4 float32 forward: 1 us a step, best of 2" in text
-    assert main(["tune", "--clear", "--folder", str(tmp_path)]) == 0
-    assert "1 results deleted" in capsys.readouterr().out
-    assert not list(tuning.kept(tmp_path))
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
-def test_the_command_line_says_that_there_is_no_gpu(capsys):
-    assert main(["tune", "--shape", "30", "30"]) == 1
-    assert "there is no GPU" in capsys.readouterr().err
-
-
-def test_the_command_line_wants_a_shape(capsys):
-    assert main(["tune"]) == 1
-    assert "--shape: got nothing" in capsys.readouterr().err
