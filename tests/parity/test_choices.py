@@ -21,9 +21,9 @@ pytestmark = pytest.mark.skipif(
     not (interpreting() or torch.cuda.is_available()), reason="needs TRITON_INTERPRET=1 or a GPU"
 )
 BOX = (12, 60), ((3, 0), (5, 6))
-BLOCKS = (  # interior block, boundary block, warps: all but the last have interior tiles in the box
+BLOCKS = (  # interior block, boundary block, warps; in the last all tiles are boundary tiles
     ((1, 4, 16), (1, 4, 16), 8),
-    ((1, 4, 32), (1, 2, 32), 1),
+    ((1, 4, 16), (1, 2, 16), 1),
     ((1, 8, 128), (1, 8, 32), 4),
 )
 

@@ -8,8 +8,10 @@ import sys
 import time
 from dataclasses import fields, replace
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
+from filelock import FileLock
 from unit.tuned import KEY, LISTED, MACHINE, Bench, plan_of, task_of, tuned
 
 from wavesim import tuning
@@ -221,6 +223,23 @@ def test_two_processes_tuning_one_key_measure_once(tmp_path):
     assert len(measured) == 4 and len(set(measured)) == 1
     assert [k for _, k, _ in tuning.kept(tmp_path / "cache")] == [KEY]
     assert not list((tmp_path / "cache").glob("*.part"))
+
+
+def test_who_waits_for_another_process_is_told(tmp_path, capsys):
+    """A call that stands still says why, on the error stream."""
+    held = Event()
+
+    def hold() -> None:
+        with FileLock(tmp_path / f"{KEY.name}.lock"):
+            held.set()
+            time.sleep(0.3)
+
+    holder = Thread(target=hold)
+    holder.start()
+    held.wait()
+    tuning.tuned(KEY, tmp_path, LISTED[:1], lambda: Bench(1e-6), label="it", progress=True)
+    holder.join()
+    assert "tuning it: waiting for the process" in capsys.readouterr().err
 
 
 def test_a_killed_process_leaves_its_key_free(tmp_path):
