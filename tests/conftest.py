@@ -34,6 +34,12 @@ def rms_ratio(got: torch.Tensor, expected: torch.Tensor) -> float:
     return error / size
 
 
+@pytest.fixture(autouse=True, scope="session")
+def empty_tuning_cache(tmp_path_factory) -> None:
+    """Tests run untuned, whatever this machine's user has tuned."""
+    os.environ["WAVESIM_CACHE_DIR"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture
 def device() -> torch.device:
     return pick_device()

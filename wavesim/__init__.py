@@ -12,7 +12,7 @@ from .media import (
 from .modules import Acoustic, Elastic, Maxwell, MaxwellTM, Scalar
 from .moment import moment_tensor
 from .report import Report, Result
-from .simulate import acoustic, elastic, maxwell, maxwell_tm, scalar, simulate
+from .simulate import acoustic, elastic, maxwell, maxwell_tm, scalar, simulate, tune
 
 __version__ = "0.1.0"
 __all__ = [
@@ -43,4 +43,5 @@ __all__ = [
     "scalar",
     "simulate",
     "speeds",
+    "tune",
 ]

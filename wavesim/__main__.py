@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from . import tune_cli
 from .demo import cli as demo
 
 
@@ -14,6 +15,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m wavesim", description="Wave propagation tools.")
     commands = top.add_subparsers(title="commands", metavar="COMMAND")
     demo.add_parser(commands)
+    tune_cli.add_parser(commands)
     return top
 
 

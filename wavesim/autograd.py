@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from . import stepping
-from .choice import default_choice
-from .device import card
+from . import stepping, trials
+from .choice import Choice
 from .history import DeviceHistory
 from .layout import Layout, field_bytes
 from .plan import Plan
 from .triton_kernels.launch import on_device
+from .tuning import CACHED, Task
 
 Tensors = tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Choices:
+    """How both directions of a call are run, settled before the first of them starts."""
+
+    forward: Choice
+    adjoint: Choice
+    source: str
 
 
 def _split(plan: Plan, flat: tuple) -> list[tuple]:
@@ -30,11 +40,6 @@ def _split(plan: Plan, flat: tuple) -> list[tuple]:
         out.append(flat[at : at + size])
         at += size
     return out
-
-
-def _layout(plan: Plan, device: torch.device, *, adjoint: bool = False) -> Layout:
-    choice = default_choice(plan, card(device), adjoint=adjoint)
-    return Layout.of(plan, choice, adjoint=adjoint)
 
 
 class FirstDerivative(torch.autograd.Function):
@@ -55,7 +60,9 @@ class FirstDerivative(torch.autograd.Function):
         )
 
 
-def _cotangents(plan: Plan, saved: tuple[Tensor, ...], keep: bool, bars: Tensors) -> list:
+def _cotangents(
+    plan: Plan, choices: Choices, saved: tuple[Tensor, ...], keep: bool, bars: Tensors
+) -> list:
     """Of (coefficients, amplitudes, fields, memory), by the adjoint run.
 
     saved: coefficients, source cells, receiver cells, and the history if it was kept.
@@ -65,7 +72,7 @@ def _cotangents(plan: Plan, saved: tuple[Tensor, ...], keep: bool, bars: Tensors
     split = len(system.recorded), len(system.recorded) + len(system.fields)
     groups = bars[: split[0]], bars[split[0] : split[1]], bars[split[1] :]
     with torch.no_grad(), on_device(coefs[0].device):
-        layout = _layout(plan, coefs[0].device, adjoint=True)
+        layout = Layout.of(plan, choices.adjoint, adjoint=True)
         run = stepping.Run.start(layout, coefs, source_cells, receiver_cells)
         history = DeviceHistory(layout, coefs[0], kept) if keep else None
         out = stepping.adjoint(run, coefs, history, groups)
@@ -86,18 +93,21 @@ class Propagate(torch.autograd.Function):
     """Flat tensors and one hashable plan in; records, final fields and final memory out."""
 
     @staticmethod
-    def forward(ctx: Any, plan: Plan, keep: bool, costs: dict, *flat: Tensor) -> Tensors:
+    def forward(
+        ctx: Any, plan: Plan, choices: Choices, keep: bool, costs: dict, *flat: Tensor
+    ) -> Tensors:
         coefs, amplitudes, fields, memory, source_cells, receiver_cells = _split(plan, flat)
         with on_device(coefs[0].device):
-            layout = _layout(plan, coefs[0].device)
+            layout = Layout.of(plan, choices.forward)
             run = stepping.Run.start(layout, coefs, source_cells, receiver_cells)
             history = DeviceHistory(run.layout, coefs[0]) if keep else None
             records, out, last, spent = stepping.forward(run, amplitudes, fields, memory, history)
         costs |= spent
+        costs["choice"], costs["choice_source"] = choices.forward, choices.source
         costs["field_bytes"] = field_bytes(run.layout)
         costs["history_bytes"] = history.nbytes if history else 0
         kept = history.flat if history else []
-        ctx.plan, ctx.keep = plan, keep
+        ctx.plan, ctx.choices, ctx.keep = plan, choices, keep
         ctx.shapes = [t.shape for t in (*coefs, *amplitudes, *fields, *memory)]
         ctx.save_for_backward(*coefs, *source_cells, *receiver_cells, *kept)
         ctx.save_for_forward(*coefs, *source_cells, *receiver_cells, *kept)
@@ -106,13 +116,13 @@ class Propagate(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *bars: Tensor) -> tuple:
         saved = ctx.saved_tensors
-        found = _cotangents(ctx.plan, saved, ctx.keep, bars)
+        found = _cotangents(ctx.plan, ctx.choices, saved, ctx.keep, bars)
         if torch.is_grad_enabled():  # create_graph: a further derivative would miss the run
             coefs = _split_saved(ctx.plan, saved, ctx.keep)[0]
             found = [None if g is None else FirstDerivative.apply(g, *coefs, *bars) for g in found]
         system = ctx.plan.system
         none = [None] * (len(system.injections) + len(system.recorded))
-        return (None, None, None, *found, *none)
+        return (None, None, None, None, *found, *none)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple:
@@ -126,35 +136,53 @@ class Propagate(torch.autograd.Function):
         count = len(ctx.shapes)
         moved = [
             coefs[0].new_zeros(shape) if t is None else t
-            for t, shape in zip(tangents[3 : 3 + count], ctx.shapes, strict=True)
+            for t, shape in zip(tangents[4 : 4 + count], ctx.shapes, strict=True)
         ]
-        return Tangent.apply(plan, ctx.keep, len(saved), *saved, *moved)
+        return Tangent.apply(plan, ctx.choices, ctx.keep, len(saved), *saved, *moved)
 
 
 class Tangent(torch.autograd.Function):
     """The Jacobian of `Propagate` at a kept run, linear in the changes of its inputs."""
 
     @staticmethod
-    def forward(ctx: Any, plan: Plan, keep: bool, count: int, *flat: Any) -> Tensors:
+    def forward(
+        ctx: Any, plan: Plan, choices: Choices, keep: bool, count: int, *flat: Any
+    ) -> Tensors:
         saved, moved = flat[:count], flat[count:]
         coefs, source_cells, receiver_cells, kept = _split_saved(plan, saved, keep)
         everything = (*moved, *source_cells, *receiver_cells)
         changes, amplitudes, fields, memory, _, _ = _split(plan, everything)
         with torch.no_grad(), on_device(coefs[0].device):
-            layout = _layout(plan, coefs[0].device)
+            layout = Layout.of(plan, choices.forward)
             run = stepping.Run.start(layout, coefs, source_cells, receiver_cells)
             history = DeviceHistory(layout, coefs[0], kept) if keep else None
             records, out, last, _ = stepping.forward(
                 run, amplitudes, fields, memory, history, changes if keep else ()
             )
-        ctx.plan, ctx.keep, ctx.count = plan, keep, count
+        ctx.plan, ctx.choices, ctx.keep, ctx.count = plan, choices, keep, count
         ctx.save_for_backward(*saved)
         return (*records, *out, *last)
 
     @staticmethod
     def backward(ctx: Any, *bars: Tensor) -> tuple:
-        found = _cotangents(ctx.plan, ctx.saved_tensors, ctx.keep, bars)
-        return (None, None, None, *[None] * ctx.count, *found)
+        found = _cotangents(ctx.plan, ctx.choices, ctx.saved_tensors, ctx.keep, bars)
+        return (None, None, None, None, *[None] * ctx.count, *found)
+
+
+def _choose(
+    plan: Plan,
+    device: torch.device,
+    keep: bool,
+    batched: bool,
+    backward: bool,
+    autotune: bool | str,
+) -> Choices:
+    """Of both directions: a backward run must not measure, least of all in autograd's threads."""
+    task = Task(plan, adjoint=False, history=keep, batched=batched)
+    forward, source = trials.choose(task, device, autotune)
+    task = Task(plan, adjoint=True, history=keep, batched=batched)
+    adjoint, _ = trials.choose(task, device, autotune if backward else bool(autotune) and CACHED)
+    return Choices(forward, adjoint, source)
 
 
 def propagate(
@@ -165,16 +193,22 @@ def propagate(
     memory: Tensors,
     source_cells: Tensors,
     receiver_cells: Tensors,
-) -> tuple[tuple[Tensors, Tensors, Tensors], dict[str, int]]:
+    *,
+    autotune: bool | str = CACHED,
+) -> tuple[tuple[Tensors, Tensors, Tensors], dict[str, Any]]:
     """Run a plan on the Triton backend: ((records, fields, memory), costs).
 
     The history is kept only if a coefficient needs a gradient or has a tangent. A second derivative
     raises.
     """
-    costs: dict[str, int] = {}
-    moved = any(forward_ad.unpack_dual(c).tangent is not None for c in coefs)
-    keep = moved or (torch.is_grad_enabled() and any(c.requires_grad for c in coefs))
+    costs: dict[str, Any] = {}
+    changes = [t for c in coefs if (t := forward_ad.unpack_dual(c).tangent) is not None]
+    keep = bool(changes) or (torch.is_grad_enabled() and any(c.requires_grad for c in coefs))
+    inputs = (*coefs, *changes, *amplitudes, *fields, *memory)
+    backward = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
+    batched = coefs[0].shape[0] > 1
+    choices = _choose(plan, coefs[0].device, keep, batched, backward, autotune)
     flat = (*coefs, *amplitudes, *fields, *memory, *source_cells, *receiver_cells)
-    out = Propagate.apply(plan, keep, costs, *flat)
+    out = Propagate.apply(plan, choices, keep, costs, *flat)
     a, b = len(receiver_cells), len(receiver_cells) + len(fields)
     return (out[:a], out[a:b], out[b:]), costs

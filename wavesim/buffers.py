@@ -100,7 +100,7 @@ class Tables:
     profiles: Tensor
 
     @staticmethod
-    @lru_cache(maxsize=16)
+    @lru_cache(maxsize=64)
     def of(layout: Layout, dtype: torch.dtype, device: torch.device) -> Tables:
         def real(array: np.ndarray) -> Tensor:
             return torch.from_numpy(array).to(device=device, dtype=dtype)

@@ -47,6 +47,7 @@ class Call:
     backend: str
     history: History
     validate: bool
+    autotune: bool | str
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,8 @@ def _time_samples(call: Call) -> int:
 def check_shapes(call: Call) -> Geometry:
     """Everything that can be said without reading a value from the device."""
     require(call.order in ORDERS, "order", call.order, f"one of {ORDERS}")
+    known = call.autotune is True or call.autotune is False or call.autotune == "cached"
+    require(known, "autotune", repr(call.autotune), 'True, False or "cached"')
     positive = math.isfinite(call.dt) and call.dt > 0
     require(positive, "dt", call.dt, "a positive number of seconds")
     dtype, device = _one_dtype_and_device(call)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 from functools import lru_cache
+from pathlib import Path
 
 import torch
 
@@ -67,3 +69,13 @@ def card(device: torch.device) -> Card:
         threads=facts.max_threads_per_multi_processor,
         cooperative=torch.version.hip is None,
     )
+
+
+def driver_version() -> str:
+    """Of the GPU's driver, as its kernel module tells; else the runtime that torch is built for."""
+    for path in ("/proc/driver/nvidia/version", "/sys/module/amdgpu/version"):
+        if Path(path).exists():
+            found = re.search(r"\d+\.\d+(\.\d+)?", Path(path).read_text())
+            if found:
+                return found[0]
+    return f"runtime {torch.version.cuda or torch.version.hip}"

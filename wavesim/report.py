@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 
 from torch import Tensor
 
+from .choice import Choice
 from .config import State
 
 
@@ -18,7 +19,8 @@ class Report:
     model and its layers; boundary_frequency, Hz (None: not known), and boundary_velocity, m/s,
     that the layers are tuned for; kernel_launches of the forward run, and the graph_steps of it
     that a CUDA graph replayed; field_bytes and history_bytes on the device (history 0 when no
-    gradient of the model was asked for, or when it is recomputed).
+    gradient of the model was asked for, or when it is recomputed). choice, how the kernels of the
+    forward run were laid out, and choice_source, "default" or "tuned" (both None if eager).
     """
 
     backend: str
@@ -33,6 +35,8 @@ class Report:
     graph_steps: int
     field_bytes: int
     history_bytes: int
+    choice: Choice | None
+    choice_source: str | None
 
     def __str__(self) -> str:
         width = max(len(f.name) for f in fields(self))

@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from numbers import Real
+from pathlib import Path
 from typing import Any, Required, TypedDict, TypeVar
 
 import torch
@@ -24,7 +25,7 @@ from .config import (
     require,
 )
 from .cpml import Damping
-from .device import choose_backend
+from .device import choose_backend, interpreting
 from .equations import Equation
 from .media import replicate
 from .plan import Plan
@@ -32,6 +33,7 @@ from .points import box_cells, take
 from .reference import loop
 from .report import Report, Result
 from .resample import downsample, upsample
+from .tuning import Task, Tuned
 
 RATIO_WARNING = 8
 T = TypeVar("T")
@@ -54,6 +56,7 @@ class Options(TypedDict, total=False):
     backend: str
     history: History
     validate: bool
+    autotune: bool | str
 
 
 DEFAULTS = {
@@ -69,6 +72,7 @@ DEFAULTS = {
     "backend": "auto",
     "history": History(),
     "validate": True,
+    "autotune": "cached",
 }
 
 
@@ -87,6 +91,16 @@ def _by_channel(value: T | Mapping[str, T] | None, kind: type, name: str, channe
 
 def run(spec: Equation, parameters: Mapping[str, Tensor], options: Options) -> Result:
     """What every public function does: check the options' kinds, run, wrap."""
+    call, mapped = _call(spec, parameters, options)
+    records, state, report, offsets = _run(call)
+    if not call.receivers:
+        return Result(None, state, report, {})
+    found = records if mapped else next(iter(records.values()))
+    return Result(found, state, report, offsets)
+
+
+def _call(spec: Equation, parameters: Mapping[str, Tensor], options: Options) -> tuple[Call, bool]:
+    """The call, its options' kinds checked, and whether receivers came as a mapping."""
     unknown = sorted(set(options) - set(Options.__annotations__))
     if unknown:
         raise TypeError(message("options", unknown, f"some of {sorted(Options.__annotations__)}"))
@@ -118,11 +132,7 @@ def run(spec: Equation, parameters: Mapping[str, Tensor], options: Options) -> R
         receivers=recording,
         **settings,
     )
-    records, state, report, offsets = _run(call)
-    if not recording:
-        return Result(None, state, report, {})
-    found = records if mapped else next(iter(records.values()))
-    return Result(found, state, report, offsets)
+    return call, mapped
 
 
 def _plan(call: Call, geometry: Geometry, facts: Facts) -> Plan:
@@ -284,6 +294,42 @@ def _records(call: Call, plan: Plan, recorded: tuple[Tensor, ...]) -> dict[str, 
     return {name: out[name] for name in call.receivers}
 
 
+def _require_tunable(backend: str, reason: str) -> None:
+    """Only compiled kernels can be tuned: neither the eager backend nor the interpreter has any."""
+    got = f"the eager backend ({reason})"
+    if backend == "triton":
+        got = "Triton's interpreter (TRITON_INTERPRET)"
+    ok = backend == "triton" and not interpreting()
+    remedy = 'Use tensors on a GPU, or autotune="cached" or False.'
+    require(ok, "autotune", f"True with {got}", "the Triton backend on a GPU", remedy)
+
+
+def tune(
+    spec: Equation,
+    parameters: Mapping[str, Tensor],
+    options: Options,
+    *,
+    gradient: bool,
+    progress: bool,
+    folder: Path | None,
+) -> dict[str, Tuned]:
+    """Every direction's result, by its name; measured where none is kept."""
+    call, _ = _call(spec, parameters, options)
+    geometry = check_shapes(call)
+    _require_tunable(*choose_backend(call.backend, geometry.device))
+    plan = _plan(call, geometry, check_values(call, geometry))
+    first = next(iter(call.parameters.values()))
+    batched = first.ndim > plan.ndim and first.shape[0] > 1
+    wanted = [(False, False)] + [(False, True), (True, True)] * gradient
+    from . import trials
+
+    tasks = [Task(plan, adjoint, history, batched) for adjoint, history in wanted]
+    return {
+        t.direction: trials.tune(t, geometry.device, folder=folder, progress=progress)
+        for t in tasks
+    }
+
+
 def _run(call: Call) -> tuple[dict[str, Tensor], State, Report, dict[str, tuple[float, ...]]]:
     geometry = check_shapes(call)
     backend, reason = choose_backend(call.backend, geometry.device)
@@ -291,6 +337,8 @@ def _run(call: Call) -> tuple[dict[str, Tensor], State, Report, dict[str, tuple[
         given = call.history.segments
         remedy = "Leave it None, or use backend='eager'."
         require(given is None, "History.segments", given, "None with the Triton backend", remedy)
+    if call.autotune is True:
+        _require_tunable(backend, reason)
     facts = check_values(call, geometry)
     plan = _plan(call, geometry, facts)
     like = next(iter(call.parameters.values())).detach()
@@ -304,10 +352,11 @@ def _run(call: Call) -> tuple[dict[str, Tensor], State, Report, dict[str, tuple[
     if backend == "triton":
         from . import autograd
 
-        (records, fields, memory), costs = autograd.propagate(*inputs)
+        (records, fields, memory), costs = autograd.propagate(*inputs, autotune=call.autotune)
     else:
         records, fields, memory = loop.propagate(*inputs, segments=call.history.segments)
         costs = {"kernel_launches": 0, "graph_steps": 0, "history_bytes": 0}
+        costs |= {"choice": None, "choice_source": None}
         costs["field_bytes"] = sum(t.nbytes for t in (*fields, *memory))
     started = call.initial.step if call.initial is not None else 0
     state = State(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Unpack
 
+import torch
 from torch import Tensor
 
 from .config import require
@@ -12,6 +14,8 @@ from .equations import REGISTRY, Equation
 from .equations.maxwell import without_averaging
 from .report import Result
 from .run import Options, run
+from .run import tune as tune_call
+from .tuning import Tuned
 
 
 def scalar(v: Tensor, **options: Unpack[Options]) -> Result:
@@ -42,13 +46,16 @@ def scalar(v: Tensor, **options: Unpack[Options]) -> Result:
         history: what the gradient keeps of the forward run.
         validate: False skips all checks of values, and with them the only synchronisation with
             the device; it needs ``max_velocity`` and the boundary's ``frequency``.
+        autotune: how the kernels are laid out, which changes their speed and no bit of the result:
+            "cached" takes what was found fastest before (`wavesim.tune`), else a default; True
+            measures first, forward and backward, where nothing is kept; False takes the default.
 
     Returns:
         A `Result`: ``receivers`` [shot, receiver, time], ``state`` and ``report``.
 
     Raises:
         TypeError, ValueError: naming argument, got, expected and what to do.
-        RuntimeError: the backend asked for cannot be had.
+        RuntimeError: the backend asked for cannot be had, or nothing could be tuned.
 
     Example:
         >>> import torch
@@ -215,8 +222,59 @@ def simulate(equation: str, parameters: Mapping[str, Tensor], **options: Unpack[
     >>> sorted(out.state.fields)
     ['u', 'um1']
     """
+    return run(_registered(equation, parameters), parameters, options)
+
+
+def tune(
+    equation: str,
+    parameters: Mapping[str, Tensor],
+    *,
+    gradient: bool | None = None,
+    progress: bool = True,
+    folder: str | Path | None = None,
+    **options: Unpack[Options],
+) -> dict[str, Tuned]:
+    """Find the fastest layout of the kernels for a call, and keep it for later calls; run nothing.
+
+    Candidates are timed on tensors of their own, a few seconds a direction. Where a result is kept
+    already nothing is measured. All candidates give the same bits.
+
+    Args:
+        equation, parameters, options: as in `simulate`, on a GPU. Of the values only those matter
+            that decide shapes; the number of time samples does not.
+        gradient: whether to tune the backward run and the forward run that it needs, too; by
+            default if a parameter requires a gradient.
+        progress: False shows no bar.
+        folder: where results are kept; by default where calls look for them, the folder "tuning"
+            in WAVESIM_CACHE_DIR or in the platform's cache folder.
+
+    Returns:
+        By direction ("forward", "forward with history", "adjoint with history") its ``choice``,
+        its ``seconds`` a step, and all that was ``measured``.
+
+    Raises:
+        ValueError: the call is wrong, or not one for the Triton backend on a GPU.
+        RuntimeError: no candidate runs, there is no memory for it, or the call is captured in a
+            CUDA graph.
+
+    Example::
+
+        v = torch.full((300, 300), 2000.0, device="cuda")
+        found = wavesim.tune("scalar", {"v": v}, gradient=True, spacing=[5.0, 5.0], dt=5e-4, nt=1,
+                             boundary=wavesim.PML(frequency=25.0))
+        found["forward"].choice
+    """
+    spec = _registered(equation, parameters)
+    if gradient is None:
+        wanted = any(p.requires_grad for p in parameters.values())
+        gradient = torch.is_grad_enabled() and wanted
+    where = None if folder is None else Path(folder)
+    return tune_call(spec, parameters, options, gradient=gradient, progress=progress, folder=where)
+
+
+def _registered(equation: str, parameters: Mapping[str, Tensor]) -> Equation:
     require(equation in REGISTRY, "equation", repr(equation), f"one of {sorted(REGISTRY)}")
     spec = REGISTRY[equation]
     names = [p.name for p in spec.parameters]
     require(sorted(parameters) == sorted(names), "parameters", sorted(parameters), str(names))
-    return run(spec, parameters, options)
+    return spec

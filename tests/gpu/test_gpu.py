@@ -13,7 +13,7 @@ from conftest import rms_ratio
 from parity.cases import Case, poison, run
 
 import wavesim
-from wavesim import autograd
+from wavesim import trials
 from wavesim.choice import default_choice
 
 W2, W3 = ((20, 20), (20, 20)), ((8, 9), (7, 8), (10, 6))
@@ -104,7 +104,7 @@ def force(monkeypatch, **changes) -> None:
         found = replace(default_choice(plan, card, adjoint=adjoint), **changes)
         return replace(found, shots=min(found.shots, plan.shots))
 
-    monkeypatch.setattr(autograd, "default_choice", chosen)
+    monkeypatch.setattr(trials, "default_choice", chosen)
 
 
 FORCED = [

@@ -13,7 +13,7 @@ import wavesim
 
 PACKAGE = Path(wavesim.__file__).parent
 NUMBERS = {"stencils", "cpml", "cfl", "resample"}
-TRITON_SIDE = {"triton_kernels", "autograd", "stepping", "history", "buffers"}
+TRITON_SIDE = {"triton_kernels", "autograd", "stepping", "history", "buffers", "trials"}
 
 
 def imports(path: Path) -> set[str]:
