@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -15,6 +17,11 @@ from .plan import Plan
 from .triton_kernels.launch import on_device
 
 Tensors = tuple[Tensor, ...]
+
+
+@lru_cache(maxsize=32)
+def _layout(plan: Plan, adjoint: bool) -> Layout:
+    return Layout.default(plan, adjoint=adjoint)
 
 
 def _split(plan: Plan, flat: tuple) -> list[tuple]:
@@ -48,8 +55,14 @@ class FirstDerivative(torch.autograd.Function):
         )
 
 
-def _cotangents(plan: Plan, saved: tuple[Tensor, ...], keep: bool, bars: Tensors) -> list:
-    """Of (coefficients, amplitudes, fields, memory), by the adjoint run.
+def _cotangents(
+    plan: Plan,
+    saved: tuple[Tensor, ...],
+    keep: bool,
+    bars: tuple[Tensor | None, ...],
+    needed: Sequence[bool],
+) -> list[Tensor | None]:
+    """Of (coefficients, amplitudes, fields, memory), by the adjoint run, None where not needed.
 
     saved: coefficients, source cells, receiver cells, and the history if it was kept.
     """
@@ -57,11 +70,13 @@ def _cotangents(plan: Plan, saved: tuple[Tensor, ...], keep: bool, bars: Tensors
     coefs, source_cells, receiver_cells, kept = _split_saved(plan, saved, keep)
     split = len(system.recorded), len(system.recorded) + len(system.fields)
     groups = bars[: split[0]], bars[split[0] : split[1]], bars[split[1] :]
+    points = (False,) * (len(system.injections) + len(system.recorded))
+    needs = stepping.Needs(*_split(plan, (*needed, *points))[:4])
     with torch.no_grad(), on_device(coefs[0].device):
-        layout = Layout.default(plan, adjoint=True)
+        layout = _layout(plan, True)
         run = stepping.Run.start(layout, coefs, source_cells, receiver_cells)
         history = DeviceHistory(layout, coefs[0], kept) if keep else None
-        out = stepping.adjoint(run, coefs, history, groups)
+        out = stepping.adjoint(run, coefs, history, groups, needs)
     return [*out.coefs, *out.amplitudes, *out.fields, *out.memory]
 
 
@@ -82,7 +97,7 @@ class Propagate(torch.autograd.Function):
     def forward(ctx: Any, plan: Plan, keep: bool, costs: dict, *flat: Tensor) -> Tensors:
         coefs, amplitudes, fields, memory, source_cells, receiver_cells = _split(plan, flat)
         with on_device(coefs[0].device):
-            layout = Layout.default(plan)
+            layout = _layout(plan, False)
             run = stepping.Run.start(layout, coefs, source_cells, receiver_cells)
             history = DeviceHistory(run.layout, coefs[0]) if keep else None
             records, out, last, replayed = stepping.forward(
@@ -94,7 +109,9 @@ class Propagate(torch.autograd.Function):
         costs["history_bytes"] = history.nbytes if history else 0
         kept = history.flat if history else []
         ctx.plan, ctx.keep = plan, keep
-        ctx.shapes = [t.shape for t in (*coefs, *amplitudes, *fields, *memory)]
+        ctx.shapes = [t.shape for t in (*coefs, *amplitudes)]
+        ctx.count = len(flat) - len(source_cells) - len(receiver_cells)
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(*coefs, *source_cells, *receiver_cells, *kept)
         ctx.save_for_forward(*coefs, *source_cells, *receiver_cells, *kept)
         return (*records, *out, *last)
@@ -102,7 +119,8 @@ class Propagate(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *bars: Tensor) -> tuple:
         saved = ctx.saved_tensors
-        found = _cotangents(ctx.plan, saved, ctx.keep, bars)
+        needed = ctx.needs_input_grad[3 : 3 + ctx.count]
+        found = _cotangents(ctx.plan, saved, ctx.keep, bars, needed)
         if torch.is_grad_enabled():  # create_graph: a further derivative would miss the run
             coefs = _split_saved(ctx.plan, saved, ctx.keep)[0]
             found = [None if g is None else FirstDerivative.apply(g, *coefs, *bars) for g in found]
@@ -119,11 +137,9 @@ class Propagate(torch.autograd.Function):
                 "backend: got a Jacobian-vector product at a model that requires a gradient, "
                 "expected one that does not, with Triton. Detach the model, or use backend='eager'."
             )
-        count = len(ctx.shapes)
-        moved = [
-            coefs[0].new_zeros(shape) if t is None else t
-            for t, shape in zip(tangents[3 : 3 + count], ctx.shapes, strict=True)
-        ]
+        moved = list(tangents[3 : 3 + ctx.count])
+        for i, shape in enumerate(ctx.shapes):  # a field or memory without a tangent stays None
+            moved[i] = coefs[0].new_zeros(shape) if moved[i] is None else moved[i]
         return Tangent.apply(plan, ctx.keep, len(saved), *saved, *moved)
 
 
@@ -137,19 +153,21 @@ class Tangent(torch.autograd.Function):
         everything = (*moved, *source_cells, *receiver_cells)
         changes, amplitudes, fields, memory, _, _ = _split(plan, everything)
         with torch.no_grad(), on_device(coefs[0].device):
-            layout = Layout.default(plan)
+            layout = _layout(plan, False)
             run = stepping.Run.start(layout, coefs, source_cells, receiver_cells)
             history = DeviceHistory(layout, coefs[0], kept) if keep else None
             records, out, last, _ = stepping.forward(
                 run, amplitudes, fields, memory, history, changes if keep else ()
             )
         ctx.plan, ctx.keep, ctx.count = plan, keep, count
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(*saved)
         return (*records, *out, *last)
 
     @staticmethod
     def backward(ctx: Any, *bars: Tensor) -> tuple:
-        found = _cotangents(ctx.plan, ctx.saved_tensors, ctx.keep, bars)
+        needed = ctx.needs_input_grad[3 + ctx.count :]
+        found = _cotangents(ctx.plan, ctx.saved_tensors, ctx.keep, bars, needed)
         return (None, None, None, *[None] * ctx.count, *found)
 
 
@@ -157,12 +175,12 @@ def propagate(
     plan: Plan,
     coefs: Tensors,
     amplitudes: Tensors,
-    fields: Tensors,
-    memory: Tensors,
+    fields: tuple[Tensor | None, ...],
+    memory: tuple[Tensor | None, ...],
     source_cells: Tensors,
     receiver_cells: Tensors,
 ) -> tuple[tuple[Tensors, Tensors, Tensors], dict[str, int]]:
-    """Run a plan on the Triton backend: ((records, fields, memory), costs).
+    """Run a plan on the Triton backend: ((records, fields, memory), costs); None stands for zeros.
 
     The history is kept only if a coefficient needs a gradient or has a tangent. A second derivative
     raises.
