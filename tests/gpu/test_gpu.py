@@ -12,6 +12,9 @@ from conftest import rms_ratio
 from parity.cases import Case, poison, run
 
 import wavesim
+from benchmarks import host
+from benchmarks.cases import Case as Benchmark
+from benchmarks.cases import Experiment
 from wavesim.triton_kernels import graph
 
 W2, W3 = ((20, 20), (20, 20)), ((8, 9), (7, 8), (10, 6))
@@ -107,6 +110,14 @@ def test_graphs_change_no_bit(gpu, monkeypatch):
     single = run(case, "triton", torch.float32, gpu)
     for ours, theirs in zip(replayed, single, strict=True):
         assert all(torch.equal(ours[k], theirs[k]) for k in theirs)
+
+
+@pytest.mark.parametrize("equation", ["scalar", "acoustic", "elastic", "maxwell_tm"])
+def test_a_call_without_checks_never_waits_for_the_device(equation, gpu):
+    """Forward and backward of a second call with validate=False, in PyTorch's own count."""
+    once = host.call(Experiment(Benchmark(equation, (60, 70), 2, 60), True, "cuda"), False)
+    once()
+    assert host.synchronisations(once) == 0
 
 
 def test_a_call_can_be_captured_by_the_user(gpu):
