@@ -72,6 +72,12 @@ class Run:
         return Launcher(self.layout, self.tables, self.coefs, buffers.aligned(self.layout, changes))
 
 
+def _injected(slot: int, places: PointList, rows: Tensor, shift: int = 0) -> Points:
+    """Points to inject, whose run lengths are made now: not while a graph is captured."""
+    assert places.runs.shape == places.order.shape
+    return Points(slot, places, rows, shift)
+
+
 def _rotate(items: list[Tensor], rotation: tuple[int, ...]) -> list[Tensor]:
     return [items[i] for i in rotation]
 
@@ -111,7 +117,7 @@ def forward(
     for entry, places, values in zip(system.injections, run.source_points, amplitudes, strict=True):
         if places is not None:
             slot = system.rotation[entry.field]
-            injecting[entry.stage].append(Points(slot, places, places.sort(values)))
+            injecting[entry.stage].append(_injected(slot, places, places.sort(values)))
 
     def advance(step: int) -> None:
         for index in range(len(system.stages)):
@@ -181,15 +187,15 @@ def _over(x: Tensor, factor: Tensor | float) -> Tensor:
     return x if isinstance(factor, float) and factor == 1 else x / factor
 
 
-def _memory_scales(run: Run) -> list[Tensor | None]:
+def _memory_scales(run: Run) -> list[Tensor | float]:
     """By memory, the factor of its kept adjoint: ``c e`` and e (see `triton_kernels.adjoint`)."""
     plan, lead = run.layout.plan, run.layout.lead
-    out: list[Tensor | None] = []
+    out: list[Tensor | float] = []
     for d in plan.system.derivatives:
         if not plan.has_layer(d.axis):
             continue
         if d.side != 0:
-            out.append(None)
+            out.append(1.0)
             continue
         parts = [run.tables.nodes(d.axis + lead, a, b) for a, b in plan.slabs(d.axis, 0)]
         c, e, _ = torch.cat(parts, 1)
@@ -230,8 +236,8 @@ def adjoint(
     system, launcher = plan.system, run.launcher()
     record_bars, field_bars, memory_bars = bars
     scales = Scales(plan, coefs)
-    some = any(needs.memory) or any(m is not None for m in memory_bars)
-    memory_scales = _memory_scales(run) if some else [None] * len(memory_bars)
+    used = any(needs.memory) or any(m is not None for m in memory_bars)
+    memory_scales = _memory_scales(run) if used else [1.0] * len(memory_bars)
     asked = [
         (i, entry, places)
         for i, (entry, places) in enumerate(zip(system.injections, run.source_points, strict=True))
@@ -240,10 +246,7 @@ def adjoint(
     sizes = [(plan.shots, layout.strides.shot)] * (len(coefs) if history else 0)
     live, memories, more = run.arrays(
         [None if b is None else _times(b, scales.of(i)) for i, b in enumerate(field_bars)],
-        [
-            m if m is None or s is None else m * s
-            for m, s in zip(memory_bars, memory_scales, strict=True)
-        ],
+        [m if m is None else _times(m, s) for m, s in zip(memory_bars, memory_scales, strict=True)],
         [*sizes, *((plan.steps, places.order.shape[0]) for _, _, places in asked)],
     )
     grads, rows = more[: len(sizes)], more[len(sizes) :]
@@ -268,7 +271,7 @@ def adjoint(
 
     run_steps(retreat, range(plan.steps - 1, -1, -1), launcher.clock)
     return Cotangents(
-        coefs=_coefficient_gradients(layout, grads, scales, coefs),
+        coefs=_coefficient_gradients(layout, grads, scales, coefs, needs.coefs),
         amplitudes=_amplitude_cotangents(run, scales, recorded),
         fields=[
             _field_cotangent(run, live[i], scales.of(i), [w for w in left if w[0] == i])
@@ -277,7 +280,7 @@ def adjoint(
             for i, needed in enumerate(needs.fields)
         ],
         memory=[
-            (m.plain() if s is None else m.plain() / s) if needed else None
+            _over(m.plain(), s) if needed else None
             for m, s, needed in zip(memories, memory_scales, needs.memory, strict=True)
         ],
     )
@@ -319,7 +322,7 @@ def _record_cotangents(run: Run, scales: Scales, live: list[Tensor], bars: Seque
             rows = torch.cat([rows, torch.zeros_like(rows[:1])])
             left.append((field, where, values[..., 0]))
         slot = _written(plan, index)[field]
-        injecting[index].append(Points(slot, places, rows, shift))
+        injecting[index].append(_injected(slot, places, rows, shift))
     return injecting, left
 
 
@@ -340,7 +343,11 @@ def _amplitude_cotangents(run: Run, scales: Scales, recorded: dict[int, Points])
 
 
 def _coefficient_gradients(
-    layout: Layout, grads: list[Tensor], scales: Scales, coefs: Tensors
+    layout: Layout,
+    grads: list[Tensor],
+    scales: Scales,
+    coefs: Tensors,
+    needed: tuple[bool, ...],
 ) -> list[Given]:
     """Per-shot sums to the coefficients' own shape, shots added in ascending order."""
     if not grads:
@@ -352,6 +359,9 @@ def _coefficient_gradients(
         for i in stage.coefficients
     }
     for number, (buffer, coef) in enumerate(zip(grads, coefs, strict=True)):
+        if not needed[number]:
+            out.append(None)
+            continue
         total, scale = buffers.field_view(layout, buffer), kept[number]
         if coef.shape[0] < total.shape[0]:
             parts = total.split(1)
