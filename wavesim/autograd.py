@@ -24,6 +24,11 @@ def _layout(plan: Plan, adjoint: bool) -> Layout:
     return Layout.default(plan, adjoint=adjoint)
 
 
+@lru_cache(maxsize=32)
+def _field_bytes(layout: Layout) -> int:
+    return field_bytes(layout)
+
+
 def _split(plan: Plan, flat: tuple) -> list[tuple]:
     """Coefficients, amplitudes, fields, memory, source cells, receiver cells."""
     s = plan.system
@@ -90,31 +95,35 @@ def _split_saved(plan: Plan, saved: tuple[Tensor, ...], keep: bool):
     return tuple(rest), source_cells, receiver_cells, kept
 
 
+def _run(plan: Plan, keep: bool, costs: dict, flat: tuple) -> tuple[Tensors, list[Tensor]]:
+    """Records, final fields and final memory; and the history, if it is to be kept."""
+    coefs, amplitudes, fields, memory, source_cells, receiver_cells = _split(plan, flat)
+    with on_device(coefs[0].device):
+        layout = _layout(plan, False)
+        run = stepping.Run.start(layout, coefs, source_cells, receiver_cells)
+        history = DeviceHistory(layout, coefs[0]) if keep else None
+        records, out, last, replayed = stepping.forward(run, amplitudes, fields, memory, history)
+    costs["kernel_launches"] = plan.steps * len(plan.system.stages)
+    costs["graph_steps"] = replayed
+    costs["field_bytes"] = _field_bytes(layout)
+    costs["history_bytes"] = history.nbytes if history else 0
+    return (*records, *out, *last), history.flat if history else []
+
+
 class Propagate(torch.autograd.Function):
     """Flat tensors and one hashable plan in; records, final fields and final memory out."""
 
     @staticmethod
     def forward(ctx: Any, plan: Plan, keep: bool, costs: dict, *flat: Tensor) -> Tensors:
-        coefs, amplitudes, fields, memory, source_cells, receiver_cells = _split(plan, flat)
-        with on_device(coefs[0].device):
-            layout = _layout(plan, False)
-            run = stepping.Run.start(layout, coefs, source_cells, receiver_cells)
-            history = DeviceHistory(run.layout, coefs[0]) if keep else None
-            records, out, last, replayed = stepping.forward(
-                run, amplitudes, fields, memory, history
-            )
-        costs["kernel_launches"] = plan.steps * len(plan.system.stages)
-        costs["graph_steps"] = replayed
-        costs["field_bytes"] = field_bytes(run.layout)
-        costs["history_bytes"] = history.nbytes if history else 0
-        kept = history.flat if history else []
+        out, kept = _run(plan, keep, costs, flat)
+        coefs, amplitudes, _, _, source_cells, receiver_cells = _split(plan, flat)
         ctx.plan, ctx.keep = plan, keep
         ctx.shapes = [t.shape for t in (*coefs, *amplitudes)]
         ctx.count = len(flat) - len(source_cells) - len(receiver_cells)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*coefs, *source_cells, *receiver_cells, *kept)
         ctx.save_for_forward(*coefs, *source_cells, *receiver_cells, *kept)
-        return (*records, *out, *last)
+        return out
 
     @staticmethod
     def backward(ctx: Any, *bars: Tensor) -> tuple:
@@ -186,9 +195,15 @@ def propagate(
     raises.
     """
     costs: dict[str, int] = {}
-    moved = any(forward_ad.unpack_dual(c).tangent is not None for c in coefs)
-    keep = moved or (torch.is_grad_enabled() and any(c.requires_grad for c in coefs))
     flat = (*coefs, *amplitudes, *fields, *memory, *source_cells, *receiver_cells)
-    out = Propagate.apply(plan, keep, costs, *flat)
+    given = [t for t in (*coefs, *amplitudes, *fields, *memory) if t is not None]
+    moving = {id(t) for t in given if forward_ad.unpack_dual(t).tangent is not None}
+    if moving or (torch.is_grad_enabled() and any(t.requires_grad for t in given)):
+        moved = any(id(c) in moving for c in coefs)
+        keep = moved or (torch.is_grad_enabled() and any(c.requires_grad for c in coefs))
+        out = Propagate.apply(plan, keep, costs, *flat)
+    else:
+        with torch.no_grad():
+            out, _ = _run(plan, False, costs, flat)
     a, b = len(receiver_cells), len(receiver_cells) + len(fields)
     return (out[:a], out[a:b], out[b:]), costs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ Widths = tuple[tuple[int, int], ...]
 def replicate(model: Tensor, widths: Sequence[tuple[int, int]]) -> Tensor:
     """The model continued by its edge values: [1 or shot, box].
 
-    The gradient folds back in one fixed order of additions; PyTorch's own padding uses atomics.
+    The gradient folds back in one fixed order of additions; that of PyTorch's own padding does not.
     """
     padded = model if model.ndim > len(widths) else model[None]
     if not any(map(any, widths)):
@@ -28,7 +29,15 @@ def replicate(model: Tensor, widths: Sequence[tuple[int, int]]) -> Tensor:
     return _continued(padded, tuple(widths))
 
 
+PADDED = 2**31
+"""Cells from which on PyTorch's own padding has too short an index."""
+
+
 def _continued(padded: Tensor, widths: Widths) -> Tensor:
+    box = (n + low + high for n, (low, high) in zip(padded.shape[1:], widths, strict=True))
+    if math.prod(box) * padded.shape[0] < PADDED:
+        pad = [n for pair in reversed(widths) for n in pair]
+        return torch.nn.functional.pad(padded, pad, mode="replicate")
     for dim, (low, high) in enumerate(widths, 1):
         shape, parts = list(padded.shape), [padded]
         if low:

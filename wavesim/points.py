@@ -64,7 +64,8 @@ def at_cells(field: Tensor, cells: Tensor) -> Tensor:
 def add(field: Tensor, cells: Tensor, values: Tensor) -> Tensor:
     """Field [shot, box] plus values at cells, coincident ones summed: the transpose of `take`.
 
-    What ``index_put`` does, less its check of the indices, which waits for the device.
+    What ``index_put`` does, less its check of the indices, for which some versions of PyTorch wait
+    for the device.
     """
     out, at = field.reshape(field.shape[0], -1).clone(), (_rows(cells), cells)
     values = values.masked_fill(cells < 0, 0)
