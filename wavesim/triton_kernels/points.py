@@ -83,7 +83,10 @@ class PointList:
         for key, part in zip(distinct, found.split([f.shape[0] for f in flat]), strict=True):
             if first is not None:
                 part = (part.view(shots, -1) + first).view(-1)
-            places, order = torch.sort(part, stable=True)
+            if part.shape[0] > 1:
+                places, order = torch.sort(part, stable=True)
+            else:  # its order is not looked at
+                places = order = part
             offsets = torch.searchsorted(places, tables.bounds)
             lists[key] = PointList(order, offsets, places % size, places, shots)
         return [lists.get(id(c)) for c in channels]
