@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -27,6 +29,15 @@ class Choices:
     forward: Choice
     adjoint: Choice
     source: str
+
+    @lru_cache(maxsize=32)  # noqa: B019 - frozen and few
+    def layout(self, plan: Plan, adjoint: bool) -> Layout:
+        return Layout.of(plan, self.adjoint if adjoint else self.forward, adjoint=adjoint)
+
+
+@lru_cache(maxsize=32)
+def _field_bytes(layout: Layout) -> int:
+    return field_bytes(layout)
 
 
 def _split(plan: Plan, flat: tuple) -> list[tuple]:
@@ -61,9 +72,14 @@ class FirstDerivative(torch.autograd.Function):
 
 
 def _cotangents(
-    plan: Plan, choices: Choices, saved: tuple[Tensor, ...], keep: bool, bars: Tensors
-) -> list:
-    """Of (coefficients, amplitudes, fields, memory), by the adjoint run.
+    plan: Plan,
+    choices: Choices,
+    saved: tuple[Tensor, ...],
+    keep: bool,
+    bars: tuple[Tensor | None, ...],
+    needed: Sequence[bool],
+) -> list[Tensor | None]:
+    """Of (coefficients, amplitudes, fields, memory), by the adjoint run, None where not needed.
 
     saved: coefficients, source cells, receiver cells, and the history if it was kept.
     """
@@ -71,11 +87,13 @@ def _cotangents(
     coefs, source_cells, receiver_cells, kept = _split_saved(plan, saved, keep)
     split = len(system.recorded), len(system.recorded) + len(system.fields)
     groups = bars[: split[0]], bars[split[0] : split[1]], bars[split[1] :]
+    points = (False,) * (len(system.injections) + len(system.recorded))
+    needs = stepping.Needs(*_split(plan, (*needed, *points))[:4])
     with torch.no_grad(), on_device(coefs[0].device):
-        layout = Layout.of(plan, choices.adjoint, adjoint=True)
+        layout = choices.layout(plan, True)
         run = stepping.Run.start(layout, coefs, source_cells, receiver_cells)
         history = DeviceHistory(layout, coefs[0], kept) if keep else None
-        out = stepping.adjoint(run, coefs, history, groups)
+        out = stepping.adjoint(run, coefs, history, groups, needs)
     return [*out.coefs, *out.amplitudes, *out.fields, *out.memory]
 
 
@@ -89,6 +107,23 @@ def _split_saved(plan: Plan, saved: tuple[Tensor, ...], keep: bool):
     return tuple(rest), source_cells, receiver_cells, kept
 
 
+def _run(
+    plan: Plan, choices: Choices, keep: bool, costs: dict, flat: tuple
+) -> tuple[Tensors, list[Tensor]]:
+    """Records, final fields and final memory; and the history, if it is to be kept."""
+    coefs, amplitudes, fields, memory, source_cells, receiver_cells = _split(plan, flat)
+    with on_device(coefs[0].device):
+        layout = choices.layout(plan, False)
+        run = stepping.Run.start(layout, coefs, source_cells, receiver_cells)
+        history = DeviceHistory(layout, coefs[0]) if keep else None
+        records, out, last, spent = stepping.forward(run, amplitudes, fields, memory, history)
+    costs |= spent
+    costs["choice"], costs["choice_source"] = choices.forward, choices.source
+    costs["field_bytes"] = _field_bytes(layout)
+    costs["history_bytes"] = history.nbytes if history else 0
+    return (*records, *out, *last), history.flat if history else []
+
+
 class Propagate(torch.autograd.Function):
     """Flat tensors and one hashable plan in; records, final fields and final memory out."""
 
@@ -96,27 +131,21 @@ class Propagate(torch.autograd.Function):
     def forward(
         ctx: Any, plan: Plan, choices: Choices, keep: bool, costs: dict, *flat: Tensor
     ) -> Tensors:
-        coefs, amplitudes, fields, memory, source_cells, receiver_cells = _split(plan, flat)
-        with on_device(coefs[0].device):
-            layout = Layout.of(plan, choices.forward)
-            run = stepping.Run.start(layout, coefs, source_cells, receiver_cells)
-            history = DeviceHistory(run.layout, coefs[0]) if keep else None
-            records, out, last, spent = stepping.forward(run, amplitudes, fields, memory, history)
-        costs |= spent
-        costs["choice"], costs["choice_source"] = choices.forward, choices.source
-        costs["field_bytes"] = field_bytes(run.layout)
-        costs["history_bytes"] = history.nbytes if history else 0
-        kept = history.flat if history else []
+        out, kept = _run(plan, choices, keep, costs, flat)
+        coefs, amplitudes, _, _, source_cells, receiver_cells = _split(plan, flat)
         ctx.plan, ctx.choices, ctx.keep = plan, choices, keep
-        ctx.shapes = [t.shape for t in (*coefs, *amplitudes, *fields, *memory)]
+        ctx.shapes = [t.shape for t in (*coefs, *amplitudes)]
+        ctx.count = len(flat) - len(source_cells) - len(receiver_cells)
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(*coefs, *source_cells, *receiver_cells, *kept)
         ctx.save_for_forward(*coefs, *source_cells, *receiver_cells, *kept)
-        return (*records, *out, *last)
+        return out
 
     @staticmethod
     def backward(ctx: Any, *bars: Tensor) -> tuple:
         saved = ctx.saved_tensors
-        found = _cotangents(ctx.plan, ctx.choices, saved, ctx.keep, bars)
+        needed = ctx.needs_input_grad[4 : 4 + ctx.count]
+        found = _cotangents(ctx.plan, ctx.choices, saved, ctx.keep, bars, needed)
         if torch.is_grad_enabled():  # create_graph: a further derivative would miss the run
             coefs = _split_saved(ctx.plan, saved, ctx.keep)[0]
             found = [None if g is None else FirstDerivative.apply(g, *coefs, *bars) for g in found]
@@ -133,11 +162,9 @@ class Propagate(torch.autograd.Function):
                 "backend: got a Jacobian-vector product at a model that requires a gradient, "
                 "expected one that does not, with Triton. Detach the model, or use backend='eager'."
             )
-        count = len(ctx.shapes)
-        moved = [
-            coefs[0].new_zeros(shape) if t is None else t
-            for t, shape in zip(tangents[4 : 4 + count], ctx.shapes, strict=True)
-        ]
+        moved = list(tangents[4 : 4 + ctx.count])
+        for i, shape in enumerate(ctx.shapes):  # a field or memory without a tangent stays None
+            moved[i] = coefs[0].new_zeros(shape) if moved[i] is None else moved[i]
         return Tangent.apply(plan, ctx.choices, ctx.keep, len(saved), *saved, *moved)
 
 
@@ -153,31 +180,29 @@ class Tangent(torch.autograd.Function):
         everything = (*moved, *source_cells, *receiver_cells)
         changes, amplitudes, fields, memory, _, _ = _split(plan, everything)
         with torch.no_grad(), on_device(coefs[0].device):
-            layout = Layout.of(plan, choices.forward)
+            layout = choices.layout(plan, False)
             run = stepping.Run.start(layout, coefs, source_cells, receiver_cells)
             history = DeviceHistory(layout, coefs[0], kept) if keep else None
             records, out, last, _ = stepping.forward(
                 run, amplitudes, fields, memory, history, changes if keep else ()
             )
         ctx.plan, ctx.choices, ctx.keep, ctx.count = plan, choices, keep, count
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(*saved)
         return (*records, *out, *last)
 
     @staticmethod
     def backward(ctx: Any, *bars: Tensor) -> tuple:
-        found = _cotangents(ctx.plan, ctx.choices, ctx.saved_tensors, ctx.keep, bars)
+        needed = ctx.needs_input_grad[4 + ctx.count :]
+        found = _cotangents(ctx.plan, ctx.choices, ctx.saved_tensors, ctx.keep, bars, needed)
         return (None, None, None, None, *[None] * ctx.count, *found)
 
 
 def _choose(
-    plan: Plan,
-    device: torch.device,
-    keep: bool,
-    batched: bool,
-    backward: bool,
-    autotune: bool | str,
+    plan: Plan, coefs: Tensors, *, keep: bool, backward: bool, autotune: bool | str
 ) -> Choices:
     """Of both directions: a backward run must not measure, least of all in autograd's threads."""
+    device, batched = coefs[0].device, coefs[0].shape[0] > 1
     task = Task(plan, adjoint=False, history=keep, batched=batched)
     forward, source = trials.choose(task, device, autotune)
     task = Task(plan, adjoint=True, history=keep, batched=batched)
@@ -189,26 +214,31 @@ def propagate(
     plan: Plan,
     coefs: Tensors,
     amplitudes: Tensors,
-    fields: Tensors,
-    memory: Tensors,
+    fields: tuple[Tensor | None, ...],
+    memory: tuple[Tensor | None, ...],
     source_cells: Tensors,
     receiver_cells: Tensors,
     *,
     autotune: bool | str = CACHED,
 ) -> tuple[tuple[Tensors, Tensors, Tensors], dict[str, Any]]:
-    """Run a plan on the Triton backend: ((records, fields, memory), costs).
+    """Run a plan on the Triton backend: ((records, fields, memory), costs); None stands for zeros.
 
     The history is kept only if a coefficient needs a gradient or has a tangent. A second derivative
     raises.
     """
     costs: dict[str, Any] = {}
-    changes = [t for c in coefs if (t := forward_ad.unpack_dual(c).tangent) is not None]
-    keep = bool(changes) or (torch.is_grad_enabled() and any(c.requires_grad for c in coefs))
-    inputs = (*coefs, *changes, *amplitudes, *fields, *memory)
-    backward = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
-    batched = coefs[0].shape[0] > 1
-    choices = _choose(plan, coefs[0].device, keep, batched, backward, autotune)
     flat = (*coefs, *amplitudes, *fields, *memory, *source_cells, *receiver_cells)
-    out = Propagate.apply(plan, choices, keep, costs, *flat)
+    given = [t for t in (*coefs, *amplitudes, *fields, *memory) if t is not None]
+    tangents = {id(t): d for t in given if (d := forward_ad.unpack_dual(t).tangent) is not None}
+    recording = torch.is_grad_enabled()
+    moved = any(id(c) in tangents for c in coefs)
+    keep = moved or (recording and any(c.requires_grad for c in coefs))
+    backward = recording and any(t.requires_grad for t in (*given, *tangents.values()))
+    choices = _choose(plan, coefs, keep=keep, backward=backward, autotune=autotune)
+    if tangents or backward:
+        out = Propagate.apply(plan, choices, keep, costs, *flat)
+    else:
+        with torch.no_grad():
+            out, _ = _run(plan, choices, False, costs, flat)
     a, b = len(receiver_cells), len(receiver_cells) + len(fields)
     return (out[:a], out[a:b], out[b:]), costs

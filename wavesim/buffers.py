@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -10,19 +11,23 @@ import torch
 from torch import Tensor
 
 from .layout import (
+    ALIGN,
     PROFILE_MARGIN,
     Layout,
     Strides,
     profile_rows,
+    round_up,
     spacing_factors,
     tile_of_block,
     tile_table,
+    tiles,
 )
 
 
 def _view(buffer: Tensor, shots: int, shape: tuple[int, ...], s: Strides) -> Tensor:
     """[shot, z, y, x] view of an aligned buffer's own cells."""
-    return buffer.as_strided((shots, *shape), (s.shot, s.z, s.y, 1), s.origin)
+    start = buffer.storage_offset() + s.origin
+    return buffer.as_strided((shots, *shape), (s.shot, s.z, s.y, 1), start)
 
 
 def field_view(layout: Layout, buffer: Tensor) -> Tensor:
@@ -37,12 +42,39 @@ def zeros(layout: Layout, shots: int, like: Tensor) -> Tensor:
     return like.new_zeros(shots, layout.strides.shot)
 
 
-def aligned(layout: Layout, values: Tensor) -> Tensor:
-    """A copy of values [shots, *box] in the aligned layout."""
-    buffer = zeros(layout, values.shape[0], values)
-    view = _view(buffer, values.shape[0], layout.box, layout.strides)
-    view.copy_(values.reshape(values.shape[0], *layout.box))
+PACKED = 2**26
+"""Bytes up to which arrays share an allocation: above, their zeros take longer than a launch."""
+
+
+def packed_zeros(like: Tensor, sizes: Sequence[tuple[int, int]]) -> list[Tensor]:
+    """Arrays of zeros [rows, length], cut from one block while they are small: one launch for all.
+
+    Nothing that outlives a call may be a view of one: it would keep the block.
+    """
+    starts = [0]
+    for rows, length in sizes:
+        starts.append(starts[-1] + round_up(rows * length, ALIGN))
+    if starts[-1] * like.element_size() > PACKED:
+        return [like.new_zeros(size) for size in sizes]
+    block = like.new_zeros(starts[-1])
+    return [
+        block.as_strided(size, (size[1], 1), at) for size, at in zip(sizes, starts, strict=False)
+    ]
+
+
+def fill(layout: Layout, buffer: Tensor, values: Tensor | None) -> Tensor:
+    """Copy values [shots, *box] into an aligned buffer of zeros; None leaves them."""
+    if values is not None:
+        field_view(layout, buffer).copy_(values)
     return buffer
+
+
+def aligned(layout: Layout, arrays: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Copies of arrays [shots, *box] in the aligned layout."""
+    if not arrays:
+        return ()
+    buffers = packed_zeros(arrays[0], [(a.shape[0], layout.strides.shot) for a in arrays])
+    return tuple(fill(layout, b, a) for b, a in zip(buffers, arrays, strict=True))
 
 
 def plain(layout: Layout, buffer: Tensor) -> Tensor:
@@ -50,39 +82,77 @@ def plain(layout: Layout, buffer: Tensor) -> Tensor:
     return field_view(layout, buffer).clone(memory_format=torch.contiguous_format)
 
 
+@dataclass(frozen=True)
+class MemoryShape:
+    """Where a boundary memory's cells lie in its buffers."""
+
+    dim: int
+    shape: tuple[int, ...]
+    extent: tuple[int, int, int]
+    strides: Strides
+    parts: tuple[tuple[int, int], ...]
+
+    @staticmethod
+    @lru_cache(maxsize=256)
+    def of(layout: Layout, axis: int, side: int) -> MemoryShape:
+        """Of a derivative along an axis; its layers are ``parts``, (start, count) each."""
+        plan, three = layout.plan, axis + layout.lead
+        extent = list(layout.box)
+        extent[three] = layout.memory_extent(three)[three]
+        shift, low = layout.cut(three)[1], plan.widths[axis][0]
+        return MemoryShape(
+            dim=axis + 1,
+            shape=(plan.shots, *extent[layout.lead :]),
+            extent=(extent[0], extent[1], extent[2]),
+            strides=layout.memory_strides(three),
+            parts=tuple((a if b <= low else a - shift, b - a) for a, b in plan.slabs(axis, side)),
+        )
+
+
 class Memory:
     """One boundary memory: two aligned buffers that a step reads and writes in turn."""
 
-    def __init__(self, layout: Layout, axis: int, side: int, values: Tensor) -> None:
-        plan = layout.plan
-        self.dim, three = axis + 1, axis + layout.lead
-        strides = layout.memory_strides(three)
-        self.read = values.new_zeros(plan.shots, strides.shot)
-        self.write = torch.zeros_like(self.read)
-        extent = list(layout.box)
-        extent[three] = layout.memory_extent(three)[three]
-        shape = extent[layout.lead :]
-        self.shape, self.strides = (plan.shots, *shape), strides
-        self.extent = (extent[0], extent[1], extent[2])
-        shift = layout.cut(three)[1]
-        low = plan.widths[axis][0]
-        self.parts = [(a if b <= low else a - shift, b - a) for a, b in plan.slabs(axis, side)]
-        at = 0
-        for start, count in self.parts:
-            target = self._whole(self.read).narrow(self.dim, start, count)
-            target.copy_(values.narrow(self.dim, at, count))
-            at += count
+    def __init__(self, at: MemoryShape, buffers: tuple[Tensor, Tensor], values: Tensor | None):
+        """buffers: zeros; values: as `plain` returns them, None for zeros."""
+        self.at, (self.read, self.write) = at, buffers
+        if values is None:
+            return
+        done = 0
+        for start, count in at.parts:
+            target = self._whole().narrow(at.dim, start, count)
+            target.copy_(values.narrow(at.dim, done, count))
+            done += count
 
-    def _whole(self, buffer: Tensor) -> Tensor:
-        return _view(buffer, self.shape[0], self.extent, self.strides).reshape(self.shape)
+    def _whole(self) -> Tensor:
+        at = self.at
+        return _view(self.read, at.shape[0], at.extent, at.strides).reshape(at.shape)
 
     def swap(self) -> None:
         self.read, self.write = self.write, self.read
 
     def plain(self) -> Tensor:
         """[shot, box with the axis cut down to its layers]."""
-        whole = self._whole(self.read)
-        return torch.cat([whole.narrow(self.dim, a, n) for a, n in self.parts], self.dim)
+        whole, dim = self._whole(), self.at.dim
+        return torch.cat([whole.narrow(dim, a, n) for a, n in self.at.parts], dim)
+
+
+def _places(layout: Layout) -> np.ndarray:
+    """By boundary-sized block, where the points of the tile that owns it begin among the places
+    (tile, shot, cell) in the order of the point lists, and the origin of a shot's cells.
+
+    A row of blocks more along the first axis, for index -1: a tile after all others.
+    """
+    axis_end = [(0, int(a == layout.lead)) for a in range(3)]
+    owner = np.pad(tile_of_block(layout), axis_end, constant_values=tiles(layout))
+    s = layout.strides
+    return owner.ravel().astype(np.int64) * (layout.plan.shots * s.shot) + s.origin
+
+
+def _bounds(layout: Layout) -> np.ndarray:
+    """The first place of every (tile, shot), one after the last, and one after all others."""
+    first = np.arange(tiles(layout) * layout.plan.shots + 2, dtype=np.int64) * layout.strides.shot
+    first[-1] = np.iinfo(np.int64).max
+    return first
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +165,8 @@ class Tables:
     """
 
     tiles: Tensor
-    owner: Tensor
+    places: Tensor
+    bounds: Tensor
     factors: Tensor
     profiles: Tensor
 
@@ -107,7 +178,8 @@ class Tables:
 
         return Tables(
             tiles=torch.from_numpy(tile_table(layout)).to(device),
-            owner=torch.from_numpy(tile_of_block(layout)).to(device),
+            places=torch.from_numpy(_places(layout)).to(device),
+            bounds=torch.from_numpy(_bounds(layout)).to(device),
             factors=real(spacing_factors(layout)),
             profiles=real(profile_rows(layout)),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -22,7 +22,7 @@ from .config import (
 )
 from .equations import Equation, System
 from .media import replicate
-from .points import outside, raise_outside
+from .points import negative, raise_outside
 from .stencils import ORDERS, STAGGERED
 
 
@@ -216,16 +216,14 @@ def needs_frequency(call: Call, geometry: Geometry) -> bool:
 def _extents(call: Call, geometry: Geometry) -> dict[str, tuple[int, ...]]:
     """By location argument, the number of cells per axis that its channel may lie in."""
     system: System = call.equation.build(len(geometry.model))
-    fields = {f"sources[{k!r}]": tuple(i.field for i in c) for k, c in system.sources.items()}
-    fields |= {f"receivers[{k!r}]": tuple(f for f, _ in c) for k, c in system.receivers.items()}
+    fields = {("sources", k): tuple(i.field for i in c) for k, c in system.sources.items()}
+    fields |= {("receivers", k): tuple(f for f, _ in c) for k, c in system.receivers.items()}
     return {
-        name: tuple(
-            n - h
-            for n, h in zip(
-                geometry.model, system.offset(fields[name.removesuffix(".locations")]), strict=True
-            )
+        f"{kind}[{name!r}].locations": tuple(
+            n - h for n, h in zip(geometry.model, system.offset(fields[kind, name]), strict=True)
         )
-        for name in _locations(call)
+        for kind in ("sources", "receivers")
+        for name in getattr(call, kind)
     }
 
 
@@ -243,7 +241,18 @@ def _spectrum(call: Call) -> Tensor | None:
     """Amplitude spectrum of all sources together, or None without sources."""
     rows = [s.amplitudes.detach().flatten(0, 1) for s in call.sources.values()]
     rows = [r for r in rows if r.shape[0]]
-    return torch.fft.rfft(torch.cat(rows)).abs().sum(0) if rows else None
+    if not rows:
+        return None
+    return torch.fft.rfft(torch.cat(rows) if len(rows) > 1 else rows[0]).abs().sum(0)
+
+
+def _read(floats: list[Tensor], integers: list[Tensor]) -> tuple[Iterator[float], Iterator[int]]:
+    """Two lists of tensors as numbers, by the one readback of a call."""
+    parts = [torch.stack(floats).double()]
+    if integers:
+        parts.append(torch.cat([i.reshape(-1) for i in integers]).double())
+    values = (torch.cat(parts) if integers else parts[0]).tolist()
+    return iter(values[: len(floats)]), iter(map(int, values[len(floats) :]))
 
 
 def check_values(call: Call, geometry: Geometry) -> Facts:
@@ -251,45 +260,54 @@ def check_values(call: Call, geometry: Geometry) -> Facts:
     if not call.validate:
         assert call.max_velocity is not None
         return Facts(call.max_velocity, call.boundary.frequency)
-    parameters = {k: v.detach() for k, v in call.parameters.items()}
-    tensors, locations = _tensors(call), _locations(call)
-    extents = _extents(call, geometry)
-    items = [_speed(call, geometry)]
-    items += [v.min() for v in parameters.values()]
-    items += [t.detach().isfinite().all() for t in tensors.values()]
-    for name, loc in locations.items():
-        items.append(outside(loc, torch.tensor(extents[name], device=geometry.device)).any())
+    tensors = {k: t.detach() for k, t in _tensors(call).items() if t.numel()}
+    locations = {k: loc for k, loc in _locations(call).items() if loc.numel()}
+    floats = [_speed(call, geometry)]
+    for t in tensors.values():
+        floats += torch.aminmax(t)
     wanted = call.boundary.frequency is None and needs_frequency(call, geometry)
     spectrum = _spectrum(call) if wanted else None
+    integers = [loc.amax((0, 1)) for loc in locations.values()]
+    if locations:
+        integers.append(negative(list(locations.values())))
     if spectrum is not None:
-        items += [spectrum.argmax(), spectrum.max()]
-    values = iter(torch.stack([i.double() for i in items]).tolist())
-    fastest = next(values)
-    minima = {name: next(values) for name in parameters}
-    finite = {name: next(values) for name in tensors}
-    for name in tensors:
-        require(bool(finite[name]), name, "values that are not finite", "finite numbers everywhere")
-    for p in call.equation.parameters:
-        got = f"a smallest value of {minima[p.name]}"
-        if p.above is not None:
-            expected = f"values above {p.above} {p.unit} everywhere"
-            require(minima[p.name] > p.above, p.name, got, expected)
-        if p.at_least is not None:
-            expected = f"values of at least {p.at_least} {p.unit} everywhere"
-            require(minima[p.name] >= p.at_least, p.name, got, expected)
+        height, peak = spectrum.max(0)
+        floats, integers = [*floats, height], [*integers, peak]
+    reals, wholes = _read(floats, integers)
+    fastest = next(reals)
+    extremes = {name: (next(reals), next(reals)) for name in tensors}
+    _check_extremes(call, extremes)
+    extents, ndim = _extents(call, geometry), len(geometry.model)
+    largest = {name: [next(wholes) for _ in range(ndim)] for name in locations}
+    wrong = bool(locations) and next(wholes) > 0
     for name, loc in locations.items():
-        if next(values):
+        if wrong or any(c >= n for c, n in zip(largest[name], extents[name], strict=True)):
             raise_outside(name, loc, extents[name])
-    got, names = f"{fastest} as the largest speed", [p.name for p in call.equation.parameters]
-    remedy = "Check their units and where they are zero together."
-    require(math.isfinite(fastest), ", ".join(names), got, "a finite speed", remedy)
     if call.max_velocity is not None:
         expected = f"at least the model's largest speed, {fastest}"
         enough = call.max_velocity >= fastest * (1 - 1e-6)
         require(enough, "max_velocity", call.max_velocity, expected)
-        fastest = call.max_velocity
+    got, names = f"{fastest} as the largest speed", [p.name for p in call.equation.parameters]
+    remedy = "Check their units and where they are zero together."
+    require(math.isfinite(fastest), ", ".join(names), got, "a finite speed", remedy)
     frequency = call.boundary.frequency
     if spectrum is not None:
-        peak, height = next(values), next(values)
-        frequency = peak / (geometry.nt * call.dt) if height > 0 and peak > 0 else None
-    return Facts(fastest, frequency)
+        high, bin_ = next(reals), next(wholes)
+        frequency = bin_ / (geometry.nt * call.dt) if high > 0 and bin_ > 0 else None
+    return Facts(fastest if call.max_velocity is None else call.max_velocity, frequency)
+
+
+def _check_extremes(call: Call, extremes: Mapping[str, tuple[float, float]]) -> None:
+    """Of every tensor: finite (an extreme of values that are not is not), parameters in bounds."""
+    for name, (low, high) in extremes.items():
+        finite = math.isfinite(low) and math.isfinite(high)
+        require(finite, name, "values that are not finite", "finite numbers everywhere")
+    for p in call.equation.parameters:
+        low = extremes[p.name][0]
+        got = f"a smallest value of {low}"
+        if p.above is not None:
+            expected = f"values above {p.above} {p.unit} everywhere"
+            require(low > p.above, p.name, got, expected)
+        if p.at_least is not None:
+            expected = f"values of at least {p.at_least} {p.unit} everywhere"
+            require(low >= p.at_least, p.name, got, expected)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,22 +13,102 @@ from .config import message
 from .equations._grid import inverse
 from .equations.maxwell import EPSILON_0
 
+Widths = tuple[tuple[int, int], ...]
+
 
 def replicate(model: Tensor, widths: Sequence[tuple[int, int]]) -> Tensor:
     """The model continued by its edge values: [1 or shot, box].
 
-    Built from views, so that the gradient folds back in one fixed order of additions.
+    The gradient folds back in one fixed order of additions; that of PyTorch's own padding does not.
     """
     padded = model if model.ndim > len(widths) else model[None]
+    if not any(map(any, widths)):
+        return padded
+    if torch.is_grad_enabled() and padded.requires_grad:
+        return _Replicate.apply(padded, tuple(widths))
+    return _continued(padded, tuple(widths))
+
+
+PADDED = 2**31
+"""Cells from which on PyTorch's own padding has too short an index."""
+
+
+def _continued(padded: Tensor, widths: Widths) -> Tensor:
+    box = (n + low + high for n, (low, high) in zip(padded.shape[1:], widths, strict=True))
+    if math.prod(box) * padded.shape[0] < PADDED:
+        pad = [n for pair in reversed(widths) for n in pair]
+        return torch.nn.functional.pad(padded, pad, mode="replicate")
     for dim, (low, high) in enumerate(widths, 1):
-        first, last = padded.narrow(dim, 0, 1), padded.narrow(dim, padded.shape[dim] - 1, 1)
-        shape = list(padded.shape)
-        parts = []
-        for edge, width in ((first, low), (None, 0), (last, high)):
-            shape[dim] = width
-            parts.append(padded if edge is None else edge.expand(shape))
+        shape, parts = list(padded.shape), [padded]
+        if low:
+            shape[dim] = low
+            parts.insert(0, padded.narrow(dim, 0, 1).expand(shape))
+        if high:
+            shape[dim] = high
+            parts.append(padded.narrow(dim, padded.shape[dim] - 1, 1).expand(shape))
         padded = torch.cat(parts, dim) if low or high else padded
     return padded
+
+
+def _folded(bar: Tensor, widths: Widths) -> Tensor:
+    """The transpose: the layers' cells summed up and added to the edge cell they continue."""
+    owned = False  # the cotangent itself may be shared
+    for dim, (low, high) in reversed(list(enumerate(widths, 1))):
+        n = bar.shape[dim] - low - high
+        inner = bar.narrow(dim, low, n)
+        if (high or low) and not owned:
+            inner, owned = inner.clone(), True
+        if high:
+            inner.narrow(dim, n - 1, 1).add_(bar.narrow(dim, low + n, high).sum(dim, True))
+        if low:
+            inner.narrow(dim, 0, 1).add_(bar.narrow(dim, 0, low).sum(dim, True))
+        bar = inner
+    return bar
+
+
+class _Replicate(torch.autograd.Function):
+    """`_continued` with its transpose, in half the operations that autograd finds for it."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(padded: Tensor, widths: Widths) -> Tensor:
+        return _continued(padded, widths)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:
+        ctx.widths = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, *bars: Tensor) -> tuple:
+        fold = _Fold.apply if torch.is_grad_enabled() else _folded
+        return fold(bars[0], ctx.widths), None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        return _Replicate.apply(tangents[0], ctx.widths)
+
+
+class _Fold(torch.autograd.Function):
+    """`_folded` with its transpose."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(bar: Tensor, widths: Widths) -> Tensor:
+        return _folded(bar, widths)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:
+        ctx.widths = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, *bars: Tensor) -> tuple:
+        return _Replicate.apply(bars[0], ctx.widths), None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        return _Fold.apply(tangents[0], ctx.widths)
 
 
 def _same_shape(**values: Tensor) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, fields
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -30,15 +30,22 @@ class Plan:
     dtype: str
     damping: tuple[tuple[Damping, Damping], ...]
 
+    @cached_property
+    def _hash(self) -> int:
+        return hash(tuple(getattr(self, f.name) for f in fields(self)))
+
+    def __hash__(self) -> int:
+        return self._hash  # tables and layouts are looked up by plan, dozens of times a call
+
     @property
     def ndim(self) -> int:
         return len(self.model)
 
-    @property
+    @cached_property
     def system(self) -> System:
         return self.equation.build(self.ndim)
 
-    @property
+    @cached_property
     def box(self) -> tuple[int, ...]:
         """The model and its boundary layers."""
         return tuple(n + low + high for n, (low, high) in zip(self.model, self.widths, strict=True))
@@ -68,7 +75,7 @@ class Plan:
         start = self.axis(axis).high_start(int(side > 0))
         return tuple((a, b) for a, b in ((0, low), (start, start + high)) if b > a)
 
-    @property
+    @cached_property
     def memories(self) -> tuple[tuple[int, int], ...]:
         """(axis, side) of every boundary memory, in the order of the derivatives."""
         return tuple(
@@ -83,6 +90,12 @@ class Plan:
         cut = list(self.box)
         cut[axis] = sum(self.widths[axis])
         return (self.shots, *cut)
+
+
+@lru_cache(maxsize=64)
+def known(plan: Plan) -> Plan:
+    """The first plan that was equal to this one, which knows its derived facts already."""
+    return plan
 
 
 @lru_cache(maxsize=64)

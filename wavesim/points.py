@@ -12,19 +12,23 @@ from .config import IGNORE, message
 
 def unused(locations: Tensor) -> Tensor:
     """[shot, point], True where a slot is marked `IGNORE`."""
-    return (locations == IGNORE).all(-1)
+    return (locations.long() == IGNORE).all(-1)  # a shorter integer would wrap it to 0
 
 
-def outside(locations: Tensor, extent: Tensor) -> Tensor:
-    """[shot, point], True where a used slot lies outside [0, extent)."""
-    wrong = (locations < 0) | (locations >= extent)
-    return wrong.any(-1) & ~unused(locations)
+def negative(locations: Sequence[Tensor]) -> Tensor:
+    """Whether an entry of several [shot, point, axis] is negative in a slot that is used."""
+    slots = [loc.flatten(0, 1) for loc in locations]
+    low, high = torch.aminmax(torch.cat(slots) if len(slots) > 1 else slots[0], dim=-1)
+    return (low < 0).logical_and_((low != IGNORE).logical_or_(high != IGNORE)).any()
 
 
 def raise_outside(argument: str, locations: Tensor, extent: Sequence[int]) -> None:
-    """Name the first location outside the model; called once one is known to exist."""
-    wrong = outside(locations, torch.tensor(extent, device=locations.device))
-    shot, point = wrong.nonzero()[0].tolist()
+    """Name the first location outside the model, if there is one."""
+    wrong = (locations < 0) | (locations >= locations.new_tensor(extent, dtype=torch.int64))
+    found = (wrong.any(-1) & ~unused(locations)).nonzero().tolist()
+    if not found:
+        return
+    shot, point = found[0]
     for axis, value in enumerate(locations[shot, point].tolist()):
         if not 0 <= value < extent[axis]:
             where = f"{argument}[shot {shot}, point {point}, axis {axis}]"
@@ -34,23 +38,40 @@ def raise_outside(argument: str, locations: Tensor, extent: Sequence[int]) -> No
 
 
 def box_cells(locations: Tensor, widths: Sequence[tuple[int, int]], box: Sequence[int]) -> Tensor:
-    """Flat index in the padded box of each location, [shot, point] int64; -1 for unused slots."""
-    flat = torch.zeros(locations.shape[:2], dtype=torch.int64, device=locations.device)
-    for axis, (low, _) in enumerate(widths):
-        flat = flat * box[axis] + locations[..., axis].long() + low
-    return torch.where(unused(locations), -1, flat)
+    """Flat index in the padded box of each location, [shot, point] int64; -1 for unused slots.
+
+    A location is in the model or `IGNORE` on every axis, so only unused slots come out negative.
+    """
+    axes, start = locations.long().unbind(-1), widths[0][0]
+    flat = axes[0]
+    for axis, cells, (low, _) in zip(axes[1:], box[1:], widths[1:], strict=True):
+        flat, start = torch.add(axis, flat, alpha=cells), start * cells + low
+    return (flat + start).clamp_(min=-1)
 
 
 def take(field: Tensor, cells: Tensor) -> Tensor:
     """Values of field [1 or shot, box] at cells [shot, point]; zero at unused slots."""
-    flat = field.reshape(field.shape[0], -1)
-    row = torch.arange(cells.shape[0], device=cells.device)[:, None] * int(flat.shape[0] > 1)
-    return torch.where(cells < 0, 0, flat[row, cells.clamp(min=0)])
+    return at_cells(field, cells).masked_fill(cells < 0, 0)
+
+
+def at_cells(field: Tensor, cells: Tensor) -> Tensor:
+    """As `take`, but any value of the field, its last one, at unused slots."""
+    if field.shape[0] == 1:
+        return field.reshape(-1)[cells]
+    return field.reshape(field.shape[0], -1)[_rows(cells), cells]
 
 
 def add(field: Tensor, cells: Tensor, values: Tensor) -> Tensor:
-    """Field [shot, box] plus values at cells, coincident ones summed: the transpose of `take`."""
-    flat = field.reshape(field.shape[0], -1)
-    values = torch.where(cells < 0, 0, values)
-    row = torch.arange(cells.shape[0], device=cells.device)[:, None].expand_as(cells)
-    return flat.index_put((row, cells.clamp(min=0)), values, accumulate=True).view_as(field)
+    """Field [shot, box] plus values at cells, coincident ones summed: the transpose of `take`.
+
+    What ``index_put`` does, less its check of the indices, for which some versions of PyTorch wait
+    for the device.
+    """
+    out, at = field.reshape(field.shape[0], -1).clone(), (_rows(cells), cells)
+    values = values.masked_fill(cells < 0, 0)
+    return torch._index_put_impl_(out, at, values, accumulate=True, unsafe=True).view_as(field)
+
+
+def _rows(cells: Tensor) -> Tensor:
+    """The shot of each cell, [shot, 1]."""
+    return torch.arange(cells.shape[0], device=cells.device)[:, None]

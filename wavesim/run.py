@@ -28,7 +28,7 @@ from .cpml import Damping
 from .device import choose_backend, interpreting
 from .equations import Equation
 from .media import replicate
-from .plan import Plan
+from .plan import Plan, known
 from .points import box_cells, take
 from .reference import loop
 from .report import Report, Result
@@ -153,7 +153,7 @@ def _plan(call: Call, geometry: Geometry, facts: Facts) -> Plan:
         text = "PML.frequency cannot be inferred from the sources; the layers take 0 Hz, which "
         text += "absorbs low frequencies less well. Give PML(frequency=...)."
         warnings.warn(text, stacklevel=5)
-    return Plan(
+    plan = Plan(
         equation=call.equation,
         model=geometry.model,
         widths=geometry.widths,
@@ -166,6 +166,7 @@ def _plan(call: Call, geometry: Geometry, facts: Facts) -> Plan:
         dtype=str(geometry.dtype).removeprefix("torch."),
         damping=_damping(call, geometry, facts),
     )
+    return known(plan)
 
 
 def _damping(call: Call, geometry: Geometry, facts: Facts):
@@ -197,17 +198,18 @@ def _damping(call: Call, geometry: Geometry, facts: Facts):
     )
 
 
-def _initial_fields(call: Call, plan: Plan, like: Tensor) -> tuple[Tensor, ...]:
+def _initial_fields(call: Call, plan: Plan) -> tuple[Tensor | None, ...]:
+    """[shot, box] of every field, None where it is zero."""
     given = call.initial.fields if call.initial is not None else {}
     names = plan.system.fields
     unknown = [k for k in given if k not in names]
     require(not unknown, "initial.fields", unknown, f"some of {list(names)}")
     box, model = (plan.shots, *plan.box), (plan.shots, *plan.model)
-    out = []
+    out: list[Tensor | None] = []
     for name, half in zip(names, plan.system.half, strict=True):
         value = given.get(name)
         if value is None:
-            out.append(like.new_zeros(box))
+            out.append(None)
             continue
         label, got = f"initial.fields[{name!r}]", f"shape {list(value.shape)}"
         shapes = f"{list(box)} (with the layers) or {list(model)} (the model)"
@@ -228,11 +230,12 @@ def _without_last(value: Tensor, half: tuple[int, ...]) -> Tensor:
     return value
 
 
-def _initial_memory(call: Call, plan: Plan, like: Tensor) -> tuple[Tensor, ...]:
-    shapes = [plan.memory_shape(axis) for axis, _ in plan.memories]
+def _initial_memory(call: Call, plan: Plan) -> tuple[Tensor | None, ...]:
+    """Of every boundary memory, None where it is zero."""
     given = call.initial.memory if call.initial is not None else ()
     if not given:
-        return tuple(like.new_zeros(s) for s in shapes)
+        return (None,) * len(plan.memories)
+    shapes = [plan.memory_shape(axis) for axis, _ in plan.memories]
     got = [list(m.shape) for m in given]
     require(got == [list(s) for s in shapes], "initial.memory", f"shapes {got}", f"{shapes}")
     return tuple(given)
@@ -244,9 +247,9 @@ def _amplitudes(call: Call, plan: Plan, coefs: tuple[Tensor, ...], like: Tensor)
     for name, channel in plan.system.sources.items():
         given = call.sources.get(name)
         if given is None:
-            none = torch.zeros(plan.shots, 0, dtype=torch.int64, device=like.device)
+            none = like.new_empty(plan.shots, 0, dtype=torch.int64)
             cells += [none] * len(channel)
-            amplitudes += [like.new_zeros(plan.shots, 0, plan.steps)] * len(channel)
+            amplitudes += [like.new_empty(plan.shots, 0, plan.steps)] * len(channel)
             continue
         at = box_cells(given.locations, plan.widths, plan.box)
         fine = upsample(
@@ -268,13 +271,10 @@ def _amplitudes(call: Call, plan: Plan, coefs: tuple[Tensor, ...], like: Tensor)
 
 def _receiver_cells(call: Call, plan: Plan, like: Tensor) -> tuple[Tensor, ...]:
     """Of every term of every receiver channel."""
-    none = torch.zeros(plan.shots, 0, dtype=torch.int64, device=like.device)
+    none = like.new_empty(plan.shots, 0, dtype=torch.int64)
+    cells = {k: box_cells(r.locations, plan.widths, plan.box) for k, r in call.receivers.items()}
     return tuple(
-        box_cells(call.receivers[name].locations, plan.widths, plan.box)
-        if name in call.receivers
-        else none
-        for name, terms in plan.system.receivers.items()
-        for _ in terms
+        cells.get(name, none) for name, terms in plan.system.receivers.items() for _ in terms
     )
 
 
@@ -330,13 +330,29 @@ def tune(
     }
 
 
+def _eager(plan: Plan, inputs: tuple, like: Tensor, segments: int | None):
+    """The eager loop, which takes no None for zeros."""
+    coefs, amplitudes, fields, memory, *cells = inputs
+    box, shapes = (plan.shots, *plan.box), [plan.memory_shape(a) for a, _ in plan.memories]
+    fields = tuple(like.new_zeros(box) if f is None else f for f in fields)
+    memory = tuple(
+        like.new_zeros(s) if m is None else m for m, s in zip(memory, shapes, strict=True)
+    )
+    out = loop.propagate(plan, coefs, amplitudes, fields, memory, *cells, segments=segments)
+    costs: dict[str, Any] = {"kernel_launches": 0, "graph_steps": 0, "history_bytes": 0}
+    costs |= {"choice": None, "choice_source": None}
+    costs["field_bytes"] = sum(t.nbytes for t in (*out[1], *out[2]))
+    return out, costs
+
+
 def _run(call: Call) -> tuple[dict[str, Tensor], State, Report, dict[str, tuple[float, ...]]]:
     geometry = check_shapes(call)
     backend, reason = choose_backend(call.backend, geometry.device)
+    segments = call.history.segments
     if backend == "triton":
-        given = call.history.segments
         remedy = "Leave it None, or use backend='eager'."
-        require(given is None, "History.segments", given, "None with the Triton backend", remedy)
+        none = "None with the Triton backend"
+        require(segments is None, "History.segments", segments, none, remedy)
     if call.autotune is True:
         _require_tunable(backend, reason)
     facts = check_values(call, geometry)
@@ -346,18 +362,15 @@ def _run(call: Call) -> tuple[dict[str, Tensor], State, Report, dict[str, tuple[
     coefs = call.equation.coefficients(parameters, plan.dt, plan.ndim)
     source_cells, amplitudes = _amplitudes(call, plan, coefs, like)
     receiver_cells = _receiver_cells(call, plan, like)
-    fields = _initial_fields(call, plan, like)
-    memory = _initial_memory(call, plan, like)
-    inputs = (plan, coefs, amplitudes, fields, memory, source_cells, receiver_cells)
+    fields, memory = _initial_fields(call, plan), _initial_memory(call, plan)
+    inputs = (coefs, amplitudes, fields, memory, source_cells, receiver_cells)
     if backend == "triton":
         from . import autograd
 
-        (records, fields, memory), costs = autograd.propagate(*inputs, autotune=call.autotune)
+        propagated = autograd.propagate(plan, *inputs, autotune=call.autotune)
+        (records, fields, memory), costs = propagated
     else:
-        records, fields, memory = loop.propagate(*inputs, segments=call.history.segments)
-        costs = {"kernel_launches": 0, "graph_steps": 0, "history_bytes": 0}
-        costs |= {"choice": None, "choice_source": None}
-        costs["field_bytes"] = sum(t.nbytes for t in (*fields, *memory))
+        (records, fields, memory), costs = _eager(plan, inputs, like, segments)
     started = call.initial.step if call.initial is not None else 0
     state = State(
         fields=dict(zip(plan.system.fields, fields, strict=True)),

@@ -9,15 +9,17 @@ import torch
 from torch import Tensor
 
 from . import buffers
-from .buffers import Memory, Tables
+from .buffers import Memory, MemoryShape, Tables
 from .history import DeviceHistory
 from .layout import Layout
 from .plan import Plan
-from .points import add, take
+from .points import add, at_cells, take
 from .triton_kernels.launch import Launcher, Points, Work
 from .triton_kernels.points import PointList
 
 Tensors = tuple[Tensor, ...]
+Given = Tensor | None
+"""None stands for zeros."""
 
 
 @dataclass(eq=False)
@@ -36,29 +38,37 @@ class Run:
     def start(
         layout: Layout, coefs: Tensors, source_cells: Tensors, receiver_cells: Tensors
     ) -> Run:
-
-        tables = Tables.of(layout, coefs[0].dtype, coefs[0].device)
-
-        def listed(cells: Tensor) -> PointList | None:
-            return PointList.build(layout, tables.owner, cells) if cells.shape[1] else None
-
+        tables, split = Tables.of(layout, coefs[0].dtype, coefs[0].device), len(source_cells)
+        points = PointList.of(layout, tables, (*source_cells, *receiver_cells))
         return Run(
             layout=layout,
             tables=tables,
-            coefs=tuple(buffers.aligned(layout, c) for c in coefs),
-            source_points=[listed(c) for c in source_cells],
-            receiver_points=[listed(c) for c in receiver_cells],
+            coefs=buffers.aligned(layout, coefs),
+            source_points=points[:split],
+            receiver_points=points[split:],
             source_cells=source_cells,
             receiver_cells=receiver_cells,
         )
 
-    def memories(self, values: Sequence[Tensor]) -> list[Memory]:
-        kinds = self.layout.plan.memories
-        return [Memory(self.layout, a, s, v) for (a, s), v in zip(kinds, values, strict=True)]
+    def arrays(
+        self, fields: Sequence[Given], memory: Sequence[Given], more: Sequence[tuple[int, int]]
+    ) -> tuple[list[Tensor], list[Memory], list[Tensor]]:
+        """Fields and memories from plain tensors, None being zeros, and more arrays of zeros."""
+        layout, plan = self.layout, self.layout.plan
+        shapes = [MemoryShape.of(layout, axis, side) for axis, side in plan.memories]
+        sizes = [(plan.shots, layout.strides.shot)] * len(fields)
+        for at in shapes:
+            sizes += [(plan.shots, at.strides.shot)] * 2
+        found = buffers.packed_zeros(self.coefs[0], [*sizes, *more])
+        live = [buffers.fill(layout, b, f) for b, f in zip(found, fields, strict=False)]
+        both = found[len(live) : len(sizes)]
+        pairs = zip(both[::2], both[1::2], strict=True)
+        memories = [Memory(*m) for m in zip(shapes, pairs, memory, strict=True)]
+        return live, memories, found[len(sizes) :]
 
     def launch(self, work: Work, steps: range, changes: Tensors = (), *, adjoint: bool = False):
         """Run the kernels; (fields, costs). The memories are left as the last step wrote them."""
-        moved = tuple(buffers.aligned(self.layout, c) for c in changes)
+        moved = buffers.aligned(self.layout, changes)
         launcher = Launcher(self.layout, self.tables, self.coefs, work, moved, adjoint=adjoint)
         costs = launcher.run(steps)
         if len(steps) % 2:
@@ -70,8 +80,8 @@ class Run:
 def forward(
     run: Run,
     amplitudes: Tensors,
-    fields: Tensors,
-    memory: Tensors,
+    fields: Sequence[Given],
+    memory: Sequence[Given],
     history: DeviceHistory | None,
     changes: Tensors = (),
 ) -> tuple[Tensors, Tensors, Tensors, dict[str, int]]:
@@ -82,12 +92,10 @@ def forward(
     """
     layout, plan = run.layout, run.layout.plan
     system = plan.system
-    live = [buffers.aligned(layout, f) for f in fields]
-    recording = [
-        Points(slot, places, live[0].new_zeros(plan.steps, len(places.order)))
-        for slot, places in zip(system.recorded, run.receiver_points, strict=True)
-        if places is not None
-    ]
+    asked = [(slot, p) for slot, p in zip(system.recorded, run.receiver_points, strict=True) if p]
+    sizes = [(plan.steps, places.order.shape[0]) for _, places in asked]
+    live, memories, rows = run.arrays(fields, memory, sizes)
+    recording = [Points(*known, data) for known, data in zip(asked, rows, strict=True)]
     injecting: list[list[Points]] = [[] for _ in system.stages]
     for entry, places, values in zip(system.injections, run.source_points, amplitudes, strict=True):
         if places is not None:
@@ -96,7 +104,7 @@ def forward(
 
     work = Work(
         fields=live,
-        memories=run.memories(memory),
+        memories=memories,
         history=history.tensors if history is not None else [[] for _ in system.stages],
         recording=[recording] + [[] for _ in system.stages[1:]],
         injecting=injecting,
@@ -106,15 +114,15 @@ def forward(
     filled, records = iter(recording), []
     for places, cells in zip(run.receiver_points, run.receiver_cells, strict=True):
         if places is None:
-            records.append(fields[0].new_zeros(plan.shots, 0, plan.steps))
+            records.append(live[0].new_empty(plan.shots, 0, plan.steps))
             continue
         points = next(filled)
-        values = places.unsort(points.data, plan.shots)
+        values = places.unsort(points.data)
         if system.record_after:  # the field before step n + 1 is the one after step n
             last = take(out[points.slot], cells)[..., None]
             values = torch.cat([values[..., 1:], last], -1)
         records.append(values)
-    return tuple(records), out, tuple(m.plain() for m in work.memories), costs
+    return tuple(records), out, tuple(m.plain() for m in memories), costs
 
 
 def _late(plan: Plan, slot: int) -> tuple[int, int]:
@@ -134,24 +142,42 @@ def _written(plan: Plan, index: int) -> dict[int, int]:
     return dict(zip(stage.sources, stage.adjoint_targets, strict=True))
 
 
-def _scales(plan: Plan, coefs: Tensors) -> list[Tensor]:
-    """By field, the factor with which its adjoint is kept: [1 or shot, box]."""
-    out = []
-    for factor, number in plan.system.adjoint_scale:
-        one = torch.ones_like(coefs[0][:1]) if number is None else coefs[number]
-        out.append(factor * one)
-    return out
+class Scales:
+    """By field, the factor with which its adjoint is kept, a number times perhaps a coefficient."""
+
+    def __init__(self, plan: Plan, coefs: Tensors) -> None:
+        self.pairs, self.coefs = plan.system.adjoint_scale, coefs
+
+    def of(self, field: int) -> Tensor | float:
+        """[1 or shot, box], or one number."""
+        factor, number = self.pairs[field]
+        return factor if number is None else _times(self.coefs[number], factor)
+
+    def at(self, field: int, cells: Tensor) -> Tensor | float:
+        """[shot, point, 1] at cells, or one number; any at unused slots."""
+        factor, number = self.pairs[field]
+        if number is None:
+            return factor
+        return _times(at_cells(self.coefs[number], cells), factor)[..., None]
 
 
-def _memory_scales(run: Run) -> list[Tensor | None]:
+def _times(x: Tensor, factor: Tensor | float) -> Tensor:
+    return x if isinstance(factor, float) and factor == 1 else x * factor
+
+
+def _over(x: Tensor, factor: Tensor | float) -> Tensor:
+    return x if isinstance(factor, float) and factor == 1 else x / factor
+
+
+def _memory_scales(run: Run) -> list[Tensor | float]:
     """By memory, the factor of its kept adjoint: ``c e`` and e (see `triton_kernels.adjoint`)."""
     plan, lead = run.layout.plan, run.layout.lead
-    out: list[Tensor | None] = []
+    out: list[Tensor | float] = []
     for d in plan.system.derivatives:
         if not plan.has_layer(d.axis):
             continue
         if d.side != 0:
-            out.append(None)
+            out.append(1.0)
             continue
         parts = [run.tables.nodes(d.axis + lead, a, b) for a, b in plan.slabs(d.axis, 0)]
         c, e, _ = torch.cat(parts, 1)
@@ -162,41 +188,57 @@ def _memory_scales(run: Run) -> list[Tensor | None]:
 
 @dataclass(eq=False)
 class Cotangents:
-    """What the adjoint run returns, by input; coefficients only if asked for."""
+    """What the adjoint run returns, by input, None where it is not needed."""
 
-    coefs: list[Tensor | None]
-    amplitudes: list[Tensor]
-    fields: list[Tensor]
-    memory: list[Tensor]
+    coefs: list[Given]
+    amplitudes: list[Given]
+    fields: list[Given]
+    memory: list[Given]
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Which cotangents are wanted, by input."""
+
+    coefs: tuple[bool, ...]
+    amplitudes: tuple[bool, ...]
+    fields: tuple[bool, ...]
+    memory: tuple[bool, ...]
 
 
 def adjoint(
     run: Run,
     coefs: Tensors,
     history: DeviceHistory | None,
-    bars: tuple[Tensors, Tensors, Tensors],
+    bars: tuple[Sequence[Given], Sequence[Given], Sequence[Given]],
+    needs: Needs,
 ) -> Cotangents:
     """All steps backward, from the cotangents of (records, fields, memory)."""
     layout, plan = run.layout, run.layout.plan
     system = plan.system
     record_bars, field_bars, memory_bars = bars
-    scales, memory_scales = _scales(plan, coefs), _memory_scales(run)
-    live = [buffers.aligned(layout, b * s) for b, s in zip(field_bars, scales, strict=True)]
-    memories = run.memories(
-        [m if s is None else m * s for m, s in zip(memory_bars, memory_scales, strict=True)]
+    scales = Scales(plan, coefs)
+    used = any(needs.memory) or any(m is not None for m in memory_bars)
+    memory_scales = _memory_scales(run) if used else [1.0] * len(memory_bars)
+    asked = [
+        (i, entry, places)
+        for i, (entry, places) in enumerate(zip(system.injections, run.source_points, strict=True))
+        if places is not None and needs.amplitudes[i]
+    ]
+    sizes = [(plan.shots, layout.strides.shot)] * (len(coefs) if history else 0)
+    live, memories, more = run.arrays(
+        [None if b is None else _times(b, scales.of(i)) for i, b in enumerate(field_bars)],
+        [m if m is None else _times(m, s) for m, s in zip(memory_bars, memory_scales, strict=True)],
+        [*sizes, *((plan.steps, places.order.shape[0]) for _, _, places in asked)],
     )
-    grads = [buffers.zeros(layout, plan.shots, live[0]) for _ in coefs] if history else []
+    grads, rows = more[: len(sizes)], more[len(sizes) :]
 
     injecting, left = _record_cotangents(run, scales, live, record_bars)
-    recorded: list[Points | None] = []
+    recorded: dict[int, Points] = {}
     recording: list[list[Points]] = [[] for _ in system.stages]
-    for entry, places in zip(system.injections, run.source_points, strict=True):
-        points = None
-        if places is not None:
-            rows = live[0].new_zeros(plan.steps, len(places.order))
-            points = Points(entry.field, places, rows)
-            recording[entry.stage].append(points)
-        recorded.append(points)
+    for (i, entry, places), data in zip(asked, rows, strict=True):
+        recorded[i] = Points(entry.field, places, data)
+        recording[entry.stage].append(recorded[i])
 
     work = Work(
         fields=live,
@@ -207,21 +249,32 @@ def adjoint(
         grads=grads,
     )
     live, _ = run.launch(work, range(plan.steps - 1, -1, -1), adjoint=True)
-    fields = [buffers.plain(layout, f) for f in live]
-    for field, where, values in left:
-        fields[field] = add(fields[field], where, values)
     return Cotangents(
-        coefs=_coefficient_gradients(layout, grads, scales, coefs),
+        coefs=_coefficient_gradients(layout, grads, scales, coefs, needs.coefs),
         amplitudes=_amplitude_cotangents(run, scales, recorded),
-        fields=[f / s for f, s in zip(fields, scales, strict=True)],
+        fields=[
+            _field_cotangent(run, live[i], scales.of(i), [w for w in left if w[0] == i])
+            if needed
+            else None
+            for i, needed in enumerate(needs.fields)
+        ],
         memory=[
-            m.plain() if s is None else m.plain() / s
-            for m, s in zip(memories, memory_scales, strict=True)
+            _over(m.plain(), s) if needed else None
+            for m, s, needed in zip(memories, memory_scales, needs.memory, strict=True)
         ],
     )
 
 
-def _record_cotangents(run: Run, scales: list[Tensor], live: list[Tensor], bars: Tensors):
+def _field_cotangent(
+    run: Run, kept: Tensor, scale: Tensor | float, left: list[tuple[int, Tensor, Tensor]]
+) -> Tensor:
+    out = buffers.plain(run.layout, kept)
+    for _, where, values in left:
+        out = add(out, where, values)
+    return _over(out, scale)
+
+
+def _record_cotangents(run: Run, scales: Scales, live: list[Tensor], bars: Sequence[Given]):
     """(points by the stage they are injected in, (field, cells, values) added at the very end).
 
     The sample after the last step is added to the adjoint fields at once.
@@ -234,7 +287,9 @@ def _record_cotangents(run: Run, scales: list[Tensor], live: list[Tensor], bars:
     ):
         if places is None:
             continue
-        values = values * take(scales[field], where)[..., None]
+        if values is None:
+            values = live[0].new_zeros(*where.shape, plan.steps)
+        values = _times(values, scales.at(field, where))
         if plan.system.record_after:
             buffers.field_view(layout, live[field]).copy_(
                 add(buffers.plain(layout, live[field]), where, values[..., -1])
@@ -250,40 +305,49 @@ def _record_cotangents(run: Run, scales: list[Tensor], live: list[Tensor], bars:
     return injecting, left
 
 
-def _amplitude_cotangents(
-    run: Run, scales: list[Tensor], recorded: list[Points | None]
-) -> list[Tensor]:
-    """[shot, source, time] of every injection, from the adjoint fields at its cells."""
-    plan, out = run.layout.plan, []
-    for entry, points, where in zip(
-        plan.system.injections, recorded, run.source_cells, strict=True
+def _amplitude_cotangents(run: Run, scales: Scales, recorded: dict[int, Points]) -> list[Given]:
+    """[shot, source, time] of the injections recorded, from the adjoint fields at their cells."""
+    out: list[Given] = []
+    for i, (entry, where) in enumerate(
+        zip(run.layout.plan.system.injections, run.source_cells, strict=True)
     ):
-        if points is None:
-            out.append(scales[0].new_zeros(plan.shots, 0, plan.steps))
+        if i not in recorded:
+            out.append(None)
             continue
-        values = points.places.unsort(points.data, plan.shots)
-        scale = take(scales[entry.field], where)
-        out.append(values / torch.where(where < 0, 1, scale)[..., None])
+        scale = scales.at(entry.field, where)
+        if isinstance(scale, Tensor):  # an unused slot's might be zero
+            scale = scale.masked_fill(where[..., None] < 0, 1)
+        out.append(_over(recorded[i].places.unsort(recorded[i].data), scale))
     return out
 
 
 def _coefficient_gradients(
-    layout: Layout, grads: list[Tensor], scales: list[Tensor], coefs: Tensors
-) -> list[Tensor | None]:
+    layout: Layout,
+    grads: list[Tensor],
+    scales: Scales,
+    coefs: Tensors,
+    needed: tuple[bool, ...],
+) -> list[Given]:
     """Per-shot sums to the coefficients' own shape, shots added in ascending order."""
     if not grads:
         return [None] * len(coefs)
-    out: list[Tensor | None] = []
-    target_scale = {
-        i: scales[stage.bars[0]] for stage in layout.plan.system.stages for i in stage.coefficients
+    out: list[Given] = []
+    kept = {
+        i: scales.of(stage.bars[0])
+        for stage in layout.plan.system.stages
+        for i in stage.coefficients
     }
     for number, (buffer, coef) in enumerate(zip(grads, coefs, strict=True)):
-        per_shot = buffers.field_view(layout, buffer)
-        if coef.shape[0] == 1:
-            total = per_shot[:1].clone()
-            for shot in range(1, per_shot.shape[0]):
-                total += per_shot[shot : shot + 1]
-        else:
-            total = per_shot
-        out.append(total / target_scale[number])
+        if not needed[number]:
+            out.append(None)
+            continue
+        total, scale = buffers.field_view(layout, buffer), kept[number]
+        if coef.shape[0] < total.shape[0]:
+            parts = total.split(1)
+            total = parts[0] + parts[1]
+            for part in parts[2:]:
+                total += part
+        elif isinstance(scale, float):
+            total = buffers.plain(layout, buffer)
+        out.append(_over(total, scale))
     return out

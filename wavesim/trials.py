@@ -150,7 +150,13 @@ class Scratch:
         history = DeviceHistory(layout, like, self.kept) if self.kept is not None else None
         if self.task.adjoint:
             bars = self.records, self.fields, self.memory
-            stepping.adjoint(run, self.coefs, history, bars)
+            needs = stepping.Needs(
+                coefs=(history is not None,) * len(self.coefs),
+                amplitudes=(False,) * len(self.source_cells),
+                fields=(False,) * len(self.fields),
+                memory=(False,) * len(self.memory),
+            )
+            stepping.adjoint(run, self.coefs, history, bars, needs)
         else:
             stepping.forward(run, self.amplitudes, self.fields, self.memory, history)
 

@@ -71,7 +71,9 @@ def launchers(plan: Plan) -> dict[str, Launcher]:
     history = DeviceHistory(layout, coefs[0])
     stepping.forward(run, amplitudes, fields, memory, history)
     stepping.forward(run, amplitudes, fields, memory, history, coefs)
-    stepping.adjoint(run, coefs, history, (records, fields, memory))
+    everything = (coefs, amplitudes, fields, memory)
+    needs = stepping.Needs(*((True,) * len(inputs) for inputs in everything))
+    stepping.adjoint(run, coefs, history, (records, fields, memory), needs)
     return dict(zip(("forward", "tangent", "adjoint"), found, strict=True))
 
 

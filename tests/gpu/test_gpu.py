@@ -13,6 +13,9 @@ from conftest import rms_ratio
 from parity.cases import Case, poison, run
 
 import wavesim
+from benchmarks import host
+from benchmarks.cases import Case as Benchmark
+from benchmarks.cases import Experiment
 from wavesim import trials
 from wavesim.choice import default_choice
 
@@ -140,6 +143,14 @@ def test_the_report_tells_the_launches(mode, nt, launches, steps, gpu, monkeypat
     settings = {"spacing": [5.0, 5.0], "dt": 5e-4, "boundary": wavesim.PML(frequency=25.0)}
     report = wavesim.scalar(v, nt=nt, **settings).report
     assert (report.kernel_launches, report.graph_steps) == (launches, steps)
+
+
+@pytest.mark.parametrize("equation", ["scalar", "acoustic", "elastic", "maxwell_tm"])
+def test_a_call_without_checks_never_waits_for_the_device(equation, gpu):
+    """Forward and backward of a second call with validate=False, in PyTorch's own count."""
+    once = host.call(Experiment(Benchmark(equation, (60, 70), 2, 60), True, "cuda"), False)
+    once()
+    assert host.synchronisations(once) == 0
 
 
 def test_a_call_can_be_captured_by_the_user(gpu):

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -31,32 +33,43 @@ def mean(x: Tensor, dim: int) -> Tensor:
 def inverse(x: Tensor) -> Tensor:
     """1/x, and 0 with a gradient of 0 where x is 0."""
     empty = x == 0
-    return torch.where(empty, 0.0, 1 / torch.where(empty, 1.0, x))
+    return x.masked_fill(empty, 1.0).reciprocal().masked_fill(empty, 0.0)
 
 
 def harmonic_mean(x: Tensor, dims: tuple[int, int]) -> Tensor:
     """Of the four nodes around a cell's centre in two axes; 0, without gradient, if any is 0."""
     corners = [c for part in neighbours(x, dims[0]) for c in neighbours(part, dims[1])]
     empty = (corners[0] == 0) | (corners[1] == 0) | (corners[2] == 0) | (corners[3] == 0)
-    total = sum(1 / torch.where(empty, 1.0, c) for c in corners)
-    centre = torch.where(empty, 0.0, 4 / total)
+    a, b, c, d = (c.masked_fill(empty, 1.0).reciprocal() for c in corners)
+    centre = (4 / (a + b + c + d)).masked_fill(empty, 0.0)
     return close(close(centre, dims[0]), dims[1])
 
 
-def difference_norm(node: Tensor, half: Tensor, dim: int, h: float, weights) -> Tensor:
-    """Bound of ``|| sqrt(node) D sqrt(half) ||`` for a staggered difference D along an axis.
+def difference_norms(pairs: Sequence[tuple[Tensor, Tensor, int]], spacing, weights) -> Tensor:
+    """Bounds of ``|| sqrt(node) D sqrt(half) ||`` for staggered differences D, one for each pair.
 
-    The sum over the taps of ``|c_k| max sqrt(node half) / h``, over the pairs that a tap joins:
-    exact for a homogeneous medium. ``weights``: ``|c_k|``, k = 1, 2, ...
+    pairs: (node, half, dim), ``dim`` the negative axis of the difference. The sum over the taps of
+    ``|c_k| max sqrt(node half) / h``, over the nodes and half cells that a tap joins: exact for a
+    homogeneous medium. ``weights``: ``|c_k|``, k = 1, 2, ...
     """
-    n, total = node.shape[dim], node.new_zeros(())
-    for k, c in enumerate(weights, 1):
-        if n < k + 1:
-            continue
-        above = node.narrow(dim, k, n - k) * half.narrow(dim, 0, n - k)
-        below = node.narrow(dim, 0, n - k) * half.narrow(dim, k - 1, n - k)
-        total = total + c * (above.max().sqrt() + below.max().sqrt())
-    return total / h
+    taps = []
+    for k, _ in enumerate(weights, 1):
+        for node, half, dim in pairs:
+            n = node.shape[dim]
+            if n < k + 1:
+                taps += [node.new_zeros(())] * 2
+                continue
+            taps.append((node.narrow(dim, k, n - k) * half.narrow(dim, 0, n - k)).max())
+            taps.append((node.narrow(dim, 0, n - k) * half.narrow(dim, k - 1, n - k)).max())
+    roots = torch.stack(taps).view(len(weights), len(pairs), 2).sqrt()
+    each = (roots[..., 0] + roots[..., 1]).unbind()  # [tap][pair]
+    total = weights[0] * each[0]
+    for c, both in zip(weights[1:], each[1:], strict=True):
+        total = total + c * both
+    steps = [spacing[dim] for _, _, dim in pairs]
+    if len(set(steps)) == 1:
+        return total / steps[0]
+    return torch.stack([t / h for t, h in zip(total.unbind(), steps, strict=True)])
 
 
 def homogeneous_speed(rate: Tensor, spacing, weights) -> Tensor:

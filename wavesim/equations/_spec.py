@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 Pointwise = Callable[..., tuple]
 
@@ -70,7 +71,7 @@ class Stage:
     push_coefficients: Pointwise
     adjoint_reads: tuple[int, ...] = ()
 
-    @property
+    @cached_property
     def sources(self) -> tuple[int, ...]:
         """The distinct differentiated fields, in order of first use."""
         return tuple(dict.fromkeys(d.source for d in self.derivatives))
@@ -130,12 +131,12 @@ class System:
     receivers: Mapping[str, tuple[tuple[int, float], ...]] = field(hash=False)
     record_after: bool = False
 
-    @property
+    @cached_property
     def injections(self) -> tuple[Injection, ...]:
         """Of all source channels, in their order."""
         return tuple(i for channel in self.sources.values() for i in channel)
 
-    @property
+    @cached_property
     def recorded(self) -> tuple[int, ...]:
         """The field of every term of every receiver channel, in their order."""
         return tuple(f for channel in self.receivers.values() for f, _ in channel)
@@ -144,12 +145,12 @@ class System:
         """Half cells by which a channel of these fields lies above its cell, per axis."""
         return tuple(max(self.half[f][a] for f in fields) for a in range(len(self.half[0])))
 
-    @property
+    @cached_property
     def collocated(self) -> bool:
         """Whether the derivatives are second derivatives at the nodes."""
         return all(d.side == 0 for s in self.stages for d in s.derivatives)
 
-    @property
+    @cached_property
     def derivatives(self) -> tuple[Derivative, ...]:
         """All derivatives, stage after stage: the order of the boundary memories."""
         return tuple(d for s in self.stages for d in s.derivatives)

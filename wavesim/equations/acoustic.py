@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from functools import cache
 
-import torch
-
-from ._grid import difference_norm, homogeneous_speed, inverse, mean
+from ._grid import difference_norms, homogeneous_speed, inverse, mean
 from ._leapfrog import leapfrog
 from ._spec import Derivative, Equation, Injection, Parameter, System
 
@@ -51,11 +49,9 @@ def speed(parameters, spacing, weights):
     """Of the bound that follows from ``|| sqrt(K) D sqrt(B) ||`` along each axis."""
     v, rho = parameters["v"], parameters["rho"]
     modulus, ndim = rho * v.square(), len(spacing)
-    norms = [
-        difference_norm(modulus, inverse(mean(rho, a - ndim)), a - ndim, h, weights)
-        for a, h in enumerate(spacing)
-    ]
-    return homogeneous_speed(torch.stack(norms).norm(), spacing, weights)
+    pairs = [(modulus, inverse(mean(rho, a)), a) for a in range(-ndim, 0)]
+    norms = difference_norms(pairs, spacing, weights)
+    return homogeneous_speed(norms.norm(), spacing, weights)
 
 
 EQUATION = Equation(

@@ -14,7 +14,7 @@ from itertools import combinations
 import torch
 
 from ._grid import (
-    difference_norm,
+    difference_norms,
     harmonic_mean,
     homogeneous_speed,
     inverse,
@@ -164,22 +164,18 @@ def speed(parameters, spacing, weights):
     buoyancy, shear = _buoyancy(parameters, ndim), _shear(mu, ndim)
     count = range(ndim)
 
-    def norm(node, half, axis):
-        return difference_norm(node, half, axis - ndim, spacing[axis], weights)
-
-    acoustic = torch.stack([norm(lamb, buoyancy[i], i) for i in count])
+    acoustic = [(lamb, buoyancy[i], i - ndim) for i in count]
     each = [
-        [
-            norm(mu, buoyancy[i], i)
-            if i == j
-            else norm(buoyancy[i], shear[min(i, j), max(i, j)], j)
-            for j in count
-        ]
+        (mu, buoyancy[i], i - ndim)
+        if i == j
+        else (buoyancy[i], shear[min(i, j), max(i, j)], j - ndim)
         for i in count
+        for j in count
     ]
-    d = torch.stack([torch.stack(row) for row in each])
+    norms = difference_norms(acoustic + each, spacing, weights)
+    d = norms[ndim:].view(ndim, ndim)
     shear_part = largest_eigenvalue(d * d.t() + torch.diag(d.square().sum(1)))
-    rate = (acoustic.square().sum() + shear_part).sqrt()
+    rate = (norms[:ndim].square().sum() + shear_part).sqrt()
     return homogeneous_speed(rate, spacing, weights)
 
 

@@ -139,7 +139,6 @@ class Launcher:
         self.layout, self.plan, self.choice = layout, layout.plan, layout.choice
         self.work, self.adjoint, self.tangent = work, adjoint, bool(changes)
         self.device = tables.tiles.device
-        self.clock = torch.zeros(1, dtype=torch.int64, device=self.device)
         numbers = Sizes.of(layout, coefs[0].shape[0] > 1)
         self.common = {
             "table": tables.tiles,
@@ -168,6 +167,7 @@ class Launcher:
         count = range(len(self.plan.system.stages))
         self.stages = [self._constants(index) for index in count]
         self.known: dict[Hashable, Any] = {}
+        self.clock: Tensor | None = None
 
     def fields_after(self, steps: int) -> list[Tensor]:
         """The fields, by number, after so many steps."""
@@ -210,6 +210,8 @@ class Launcher:
     def run(self, steps: range) -> dict[str, int]:
         """Every step of a range, group of shots by group: launches, and steps in graphs."""
         launches = replayed = 0
+        if self.choice.mode != LOOP:
+            self.clock = torch.zeros(1, dtype=torch.int64, device=self.device)
         for first in range(0, self.plan.shots, self.choice.shots):
             shots = min(self.choice.shots, self.plan.shots - first)
             if self.choice.mode == LOOP:
@@ -217,7 +219,7 @@ class Launcher:
                 continue
             advance = partial(self._step, start=steps[0], first_shot=first, shots=shots)
             launches += len(steps) * len(self.stages)
-            if self.choice.mode == GRAPH:
+            if self.choice.mode == GRAPH and self.clock is not None:
                 replayed += run_steps(advance, steps, self.clock)
             else:
                 for n in steps:

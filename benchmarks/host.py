@@ -1,0 +1,169 @@
+"""What a call costs besides its time loop: milliseconds, torch operations and synchronisations.
+
+On a GPU calls of one step are timed; elsewhere (or with ``--dry``) the whole path to the Triton
+backend is walked without a launch, so that operations and Python can be counted on any machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from unittest import mock
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import wavesim
+from benchmarks.cases import MEDIA, Case, Experiment
+
+READBACKS = {
+    *("tolist", "item", "cpu", "numpy", "nonzero", "masked_select", "unique"),
+    *("__bool__", "__int__", "__float__", "__index__"),
+    "tensor",  # from host to device, which also waits
+}
+"""What waits for the device."""
+
+
+class Operations(TorchDispatchMode):
+    """Names of the operations that PyTorch was asked for; what returns a view starts no kernel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernels: Counter[str] = Counter()
+        self.views: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func._schema.name.removeprefix("aten::")
+        returned = func._schema.returns[0].alias_info if func._schema.returns else None
+        view = (returned is not None and not returned.is_write) or "empty" in name
+        (self.views if view else self.kernels)[name] += 1
+        return func(*args, **(kwargs or {}))
+
+
+class Readbacks(TorchFunctionMode):
+    """Names of the methods called that wait for the device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        name = getattr(func, "__name__", "")
+        if name in READBACKS:
+            self.found.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+NOTHING = {"kernel_launches": 0, "graph_steps": 0}
+
+
+@contextlib.contextmanager
+def dry() -> Iterator[None]:
+    """The Triton backend takes tensors of any device, and its time loops do nothing."""
+    with (
+        mock.patch("wavesim.device.triton_obstacle", lambda device: None),
+        mock.patch("wavesim.stepping.Launcher.run", lambda self, steps: NOTHING),
+    ):
+        yield
+
+
+def call(experiment: Experiment, validate: bool) -> Callable[[], None]:
+    """A call of an experiment with all its settings known, or with none and the checks."""
+    known: dict = {"max_velocity": MEDIA[experiment.case.equation].fastest, "validate": False}
+    boundary = wavesim.PML(width=20, frequency=None if validate else 25.0)
+
+    def once() -> None:
+        for value in experiment.parameters.values():
+            value.grad = None
+        out = wavesim.simulate(
+            experiment.case.equation,
+            experiment.parameters,
+            spacing=experiment.spacing,
+            dt=experiment.dt,
+            sources=experiment.sources,
+            receivers=experiment.receivers,
+            boundary=boundary,
+            backend="triton",
+            **({} if validate else known),
+        )
+        if experiment.gradient:
+            records = list(out.receivers.values())
+            torch.autograd.backward(records, [torch.ones_like(r) for r in records])
+
+    return once
+
+
+def milliseconds(once: Callable[[], None], device: str, repeats: int) -> float:
+    """The median time until a call returned and the device was done."""
+    found = []
+    for _ in range(repeats):
+        if device == "cuda":
+            torch.cuda.synchronize()
+        start = time.perf_counter()
+        once()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        found.append(1e3 * (time.perf_counter() - start))
+    return sorted(found)[len(found) // 2]
+
+
+def synchronisations(once: Callable[[], None]) -> int:
+    """As PyTorch counts them on a GPU."""
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            once()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    return sum("synchroniz" in str(w.message) for w in caught)
+
+
+def operations(once: Callable[[], None]) -> tuple[Operations, list[str]]:
+    """What a call asks of PyTorch, and by which methods it waits for the device."""
+    with Readbacks() as waits, Operations() as counted:
+        once()
+    return counted, waits.found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.host", description=__doc__)
+    parser.add_argument("--equation", choices=sorted(MEDIA), default="scalar")
+    parser.add_argument("--shape", type=int, nargs="+", default=[300, 300])
+    parser.add_argument("--shots", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=100)
+    parser.add_argument("--dry", action="store_true", help="launch nothing, even on a GPU")
+    parser.add_argument("--list", action="store_true", help="the operations by name")
+    options = parser.parse_args()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    skipping = dry() if options.dry or device == "cpu" else contextlib.nullcontext()
+    case = Case(options.equation, tuple(options.shape), options.shots, 1)
+    warnings.simplefilter("ignore")  # one step has no spectrum to take a frequency from
+    print(f"{case.name}, one step, {device}")
+    print(f"{'':34}{'ms':>8}{'kernels':>9}{'views':>7}{'readbacks':>11}{'syncs':>7}")
+    with skipping:
+        for gradient in (False, True):
+            experiment = Experiment(case, gradient, device)
+            for validate in (True, False):
+                once = call(experiment, validate)
+                once()  # compiles, and makes the tables
+                ms = milliseconds(once, device, options.repeats)
+                counted, waits = operations(once)
+                syncs = synchronisations(once) if device == "cuda" else "-"
+                label = "forward and gradient" if gradient else "forward"
+                label += ", checked" if validate else ", validate=False"
+                totals = counted.kernels.total(), counted.views.total()
+                row = f"{label:34}{ms:8.3f}{totals[0]:9}{totals[1]:7}"
+                print(f"{row}{len(waits):11}{syncs:>7}")
+                if options.list:
+                    for kind in (counted.kernels, counted.views):
+                        print("   ", ", ".join(f"{n} {k}" for n, k in kind.most_common()))
+
+
+if __name__ == "__main__":
+    main()
