@@ -124,21 +124,24 @@ class Experiment:
     def run(self, backend: str = "auto", **options: Any) -> wavesim.Result:
         """A whole call, and its backward pass if a gradient is wanted."""
         self.clear()
-        channel, medium = self.medium.channel, self.medium
-        out = getattr(wavesim, self.case.equation)(
-            **self.parameters,
-            spacing=medium.spacing,
-            dt=medium.dt,
-            sources={channel: wavesim.Sources(self.amplitudes, self.source_cells)},
-            receivers={channel: wavesim.Receivers(self.receiver_cells)},
-            boundary=wavesim.PML(width=WIDTH, frequency=medium.frequency),
-            order=self.case.order,
-            max_velocity=medium.fastest,
-            backend=backend,
-            **options,
-        )
+        out = self.forward(backend, **options)
         self.differentiate(self.records(out))
         return out
+
+    def forward(self, backend: str = "auto", **options: Any) -> wavesim.Result:
+        """A call alone; options go before those of the case."""
+        channel, medium = self.medium.channel, self.medium
+        settings = {
+            "spacing": medium.spacing,
+            "dt": medium.dt,
+            "sources": {channel: wavesim.Sources(self.amplitudes, self.source_cells)},
+            "receivers": {channel: wavesim.Receivers(self.receiver_cells)},
+            "boundary": wavesim.PML(width=WIDTH, frequency=medium.frequency),
+            "order": self.case.order,
+            "max_velocity": medium.fastest,
+            "backend": backend,
+        }
+        return getattr(wavesim, self.case.equation)(**self.parameters, **{**settings, **options})
 
     def records(self, result: wavesim.Result) -> Tensor:
         """[shot, receiver, time] of the one channel that is recorded."""

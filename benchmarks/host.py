@@ -74,26 +74,16 @@ def dry() -> Iterator[None]:
 
 def call(experiment: Experiment, validate: bool) -> Callable[[], None]:
     """A call of an experiment with all its settings known, or with none and the checks."""
-    known: dict = {"max_velocity": MEDIA[experiment.case.equation].fastest, "validate": False}
-    boundary = wavesim.PML(width=20, frequency=None if validate else 25.0)
+    medium = experiment.medium
+    frequency, fastest = (None, None) if validate else (25.0, medium.fastest)
 
     def once() -> None:
-        for value in experiment.parameters.values():
-            value.grad = None
-        out = wavesim.simulate(
-            experiment.case.equation,
-            experiment.parameters,
-            spacing=experiment.spacing,
-            dt=experiment.dt,
-            sources=experiment.sources,
-            receivers=experiment.receivers,
-            boundary=boundary,
-            backend="triton",
-            **({} if validate else known),
-        )
+        experiment.clear()
+        boundary = wavesim.PML(width=20, frequency=frequency)
+        settings = {"boundary": boundary, "max_velocity": fastest, "validate": validate}
+        records = experiment.records(experiment.forward("triton", **settings))
         if experiment.gradient:
-            records = list(out.receivers.values())
-            torch.autograd.backward(records, [torch.ones_like(r) for r in records])
+            records.backward(torch.ones_like(records))
 
     return once
 
