@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 
 from .plan import Plan
@@ -115,6 +116,7 @@ def _fitting(plan: Plan, card: Card, adjoint: bool) -> int:
     return max(0, min(plan.shots, (int(CACHE_SHARE * card.cache_bytes) - shared) // shot))
 
 
+@lru_cache(maxsize=64)
 def default_choice(plan: Plan, card: Card, *, adjoint: bool = False) -> Choice:
     """The untuned choice: the whole loop in one launch where what a step touches of a shot stays
     in the cache, with as many shots together as do; else a launch a stage."""

@@ -7,7 +7,7 @@ box hold zero coefficients and stay zero: the kernels need no masks there. Numbe
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -52,34 +52,41 @@ class Layout:
     choice: Choice
     reach: int
 
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.plan, self.choice, self.reach))
+
+    def __hash__(self) -> int:
+        return self._hash  # tables are looked up by layout, many times a call
+
     @staticmethod
     def of(plan: Plan, choice: Choice, *, adjoint: bool = False) -> Layout:
         own = plan.stencil_reach if plan.system.collocated else 1
         return Layout(plan, choice, own + plan.stencil_reach * adjoint)
 
-    @property
+    @cached_property
     def lead(self) -> int:
         """Leading axes of length 1 that a plan of fewer than three dimensions lacks."""
         return 3 - self.plan.ndim
 
-    @property
+    @cached_property
     def box(self) -> Triple:
         return (1,) * self.lead + self.plan.box  # type: ignore[return-value]
 
-    @property
+    @cached_property
     def extent(self) -> Triple:
         """The box rounded up to whole boundary blocks: cells that tiles may touch."""
         return tuple(round_up(n, b) for n, b in zip(self.box, self.choice.boundary, strict=True))  # type: ignore[return-value]
 
-    @property
+    @cached_property
     def strides(self) -> Strides:
         return Strides.of(self.extent, self.plan.ndim, self.plan.stencil_reach)
 
-    @property
+    @cached_property
     def history_row(self) -> int:
         return round_up(self.box[2], 4)
 
-    @property
+    @cached_property
     def history_shot(self) -> int:
         return self.box[0] * self.box[1] * self.history_row
 

@@ -231,8 +231,9 @@ class Launcher:
         if interpreting():
             return kernel
         if (name, shots) not in self.known:
-            constants = tuple(v for k, v in arguments.items() if k.isupper())
-            key = (kernel, constants, shots, len(self.common["hist"]), self.layout, self.device)
+            points = tuple(stage["SLOTS"] for stage in self.stages)
+            kept = len(self.common["hist"])
+            key = (kernel, name, shots, self.layout, self.device, points, kept, self.tangent)
             if key not in _compiled:
                 _compiled[key] = spill_free(kernel, arguments)
             self.known[name, shots] = _compiled[key]
