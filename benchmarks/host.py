@@ -67,6 +67,7 @@ def dry() -> Iterator[None]:
     """The Triton backend takes tensors of any device, and its time loops do nothing."""
     with (
         mock.patch("wavesim.device.triton_obstacle", lambda device: None),
+        mock.patch("wavesim.trials.interpreting", lambda: True),
         mock.patch("wavesim.stepping.Launcher.run", lambda self, steps: NOTHING),
     ):
         yield

@@ -6,14 +6,16 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
+from .equations import System
 from .plan import Plan
 
 Triple = tuple[int, int, int]
 
 LOOP, GRAPH, STEPS = "loop", "graph", "steps"
 MODES = (LOOP, GRAPH, STEPS)
-CACHE_SHARE = 0.8
-"""Of the L2 cache that fields may fill: the rest is for boundary memory and tables."""
+FUSED, STORED = "fused", "stored"
+CACHE_SHARE = 0.9
+"""Of the L2 cache that a group of shots may fill."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,9 @@ class Choice:
     mode: "loop", the whole time loop in one cooperative launch; "graph", a launch a stage, replayed
     from CUDA graphs; "steps", a launch a stage. interior and boundary: blocks (z, y, x) of tiles
     without and with boundary work; the latter divides the former along every axis. warps a program.
-    shots: run together, group after group. programs: of a shot in a loop.
+    shots: run together, group after group. programs: of a shot in a loop. route: how an adjoint
+    stage gets the cotangents of derivatives at neighbours, "fused", worked out again at each, or
+    "stored", by the stage before it (for equations of two stages).
     """
 
     mode: str
@@ -53,6 +57,7 @@ class Choice:
     warps: int
     shots: int
     programs: int = 0
+    route: str = FUSED
 
 
 Blocks = tuple[Triple, Triple, int]
@@ -99,46 +104,68 @@ BLOCKS: dict[bool, dict[int, tuple[Blocks, ...]]] = {
 MOST_CANDIDATES = 12
 
 
-def _launched(plan: Plan) -> list[Choice]:
+def _route(system: System) -> str:
+    """Stored cotangents where one derivative's depends on several fields (Hooke's law): there, a
+    neighbour costs as many loads as fields and coefficients, but only one if it was stored."""
+    coupled = False
+    for stage in system.stages:
+        ones = (1.0,) * len(stage.coefficients + stage.adjoint_reads)
+        units = [[float(i == j) for j in range(len(stage.bars))] for i in range(len(stage.bars))]
+        by_bar = [stage.pull_derivatives(tuple(u), ones) for u in units]
+        coupled |= any(sum(g != 0 for g in group) > 1 for group in zip(*by_bar, strict=True))
+    return STORED if coupled and len(system.stages) == 2 else FUSED
+
+
+def _launched(plan: Plan, adjoint: bool) -> list[Choice]:
     """A launch a stage, all shots together."""
     found = []
+    route = _route(plan.system) if adjoint else FUSED
     for interior, boundary, warps in BLOCKS[plan.system.collocated][plan.ndim]:
         if not plan.system.collocated and plan.dtype == "float64":
             z, y, x = interior
             interior = z, y, max(x // 2, boundary[2])  # or elastic kernels of order 8 spill
-        found.append(Choice(GRAPH, interior, boundary, warps, plan.shots))
+        found.append(Choice(GRAPH, interior, boundary, warps, plan.shots, route=route))
     return found
 
 
 def _fitting(plan: Plan, card: Card, adjoint: bool) -> int:
     """Shots of which what a step touches stays in the cache."""
     shot, shared = working_set(plan, adjoint)
-    return max(0, min(plan.shots, (int(CACHE_SHARE * card.cache_bytes) - shared) // shot))
+    most = (int(CACHE_SHARE * card.cache_bytes) - shared) // shot
+    return -(-plan.shots // -(-plan.shots // most)) if most > 0 else 0  # groups of a size
 
 
 @lru_cache(maxsize=64)
 def default_choice(plan: Plan, card: Card, *, adjoint: bool = False) -> Choice:
-    """The untuned choice: the whole loop in one launch where what a step touches of a shot stays
-    in the cache, with as many shots together as do; else a launch a stage."""
-    first, group = _launched(plan)[0], _fitting(plan, card, adjoint)
-    if card.cooperative and plan.ndim < 3 and group:
+    """The untuned choice: the whole loop in one launch where what a step touches stays in the
+    cache, with as many shots together as do; else a launch a stage. One of several shots alone
+    gives too few programs work for that."""
+    first, group = _launched(plan, adjoint)[0], _fitting(plan, card, adjoint)
+    if card.cooperative and plan.ndim < 3 and group >= min(2, plan.shots):
         return replace(first, mode=LOOP, shots=group)
     return first
 
 
 def working_set(plan: Plan, adjoint: bool) -> tuple[int, int]:
-    """(bytes a shot, bytes shared by all shots) that a step touches; layers count as cells."""
+    """(bytes a shot, bytes shared by all shots) that a step touches; of boundary memory both
+    buffers, and twice its cells, because tiles reach beyond the layers."""
     stages = plan.system.stages
     coefs = len({i for s in stages for i in s.coefficients + s.adjoint_reads * adjoint})
-    grads = len({i for s in stages for i in s.coefficients}) * adjoint
+    own = len({i for s in stages for i in s.coefficients}) * adjoint  # gradients
+    if adjoint and _route(plan.system) == STORED:
+        own += sum(s.groups for s in stages)
     cells = plan.itemsize * prod(plan.box)
-    return cells * (len(plan.system.fields) + grads), cells * coefs
+    memory = 4 * plan.itemsize * sum(prod(plan.memory_shape(a)[1:]) for a, _ in plan.memories)
+    return cells * (len(plan.system.fields) + own) + memory, cells * coefs
 
 
 def candidates(plan: Plan, card: Card, *, adjoint: bool = False) -> list[Choice]:
     """The choices worth measuring, the default first, at most `MOST_CANDIDATES`."""
-    launched, group = _launched(plan), max(1, _fitting(plan, card, adjoint))
+    launched, group = _launched(plan, adjoint), max(1, _fitting(plan, card, adjoint))
     found = [default_choice(plan, card, adjoint=adjoint)]
+    if adjoint and len(plan.system.stages) == 2:
+        other = FUSED if found[0].route == STORED else STORED
+        found.append(replace(found[0], route=other))
     if card.cooperative and plan.ndim < 3:
         groups = sorted({group, max(1, group // 2), min(plan.shots, 2 * group), 1})
         found += [replace(launched[0], mode=LOOP, shots=n) for n in groups]

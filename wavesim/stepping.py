@@ -10,6 +10,7 @@ from torch import Tensor
 
 from . import buffers
 from .buffers import Memory, MemoryShape, Tables
+from .choice import STORED
 from .history import DeviceHistory
 from .layout import Layout
 from .plan import Plan
@@ -225,15 +226,16 @@ def adjoint(
         for i, (entry, places) in enumerate(zip(system.injections, run.source_points, strict=True))
         if places is not None and needs.amplitudes[i]
     ]
-    sizes = [(plan.shots, layout.strides.shot)] * (len(coefs) if history else 0)
+    count, stored = len(coefs) if history else 0, _stored_groups(layout)
+    sizes = [(plan.shots, layout.strides.shot)] * (count + sum(stored))
     live, memories, more = run.arrays(
         [None if b is None else _times(b, scales.of(i)) for i, b in enumerate(field_bars)],
         [m if m is None else _times(m, s) for m, s in zip(memory_bars, memory_scales, strict=True)],
         [*sizes, *((plan.steps, places.order.shape[0]) for _, _, places in asked)],
     )
-    grads, rows = more[: len(sizes)], more[len(sizes) :]
-
+    grads, rows = more[:count], more[len(sizes) :]
     injecting, left = _record_cotangents(run, scales, live, record_bars)
+    zero = all(b is None for b in field_bars) and not system.record_after
     recorded: dict[int, Points] = {}
     recording: list[list[Points]] = [[] for _ in system.stages]
     for (i, entry, places), data in zip(asked, rows, strict=True):
@@ -247,6 +249,7 @@ def adjoint(
         recording=recording,
         injecting=injecting,
         grads=grads,
+        pulled=_pulled(run, None if zero else live, more[count : len(sizes)], stored),
     )
     live, _ = run.launch(work, range(plan.steps - 1, -1, -1), adjoint=True)
     return Cotangents(
@@ -272,6 +275,31 @@ def _field_cotangent(
     for _, where, values in left:
         out = add(out, where, values)
     return _over(out, scale)
+
+
+def _stored_groups(layout: Layout) -> list[int]:
+    """By stage, how many cotangents of derivatives are stored; empty if the choice stores none."""
+    stages = layout.plan.system.stages
+    stored = layout.choice.route == STORED and len(stages) == 2
+    return [stage.groups for stage in stages] if stored else []
+
+
+def _pulled(
+    run: Run, live: list[Tensor] | None, zeros: list[Tensor], stored: list[int]
+) -> list[list[Tensor]]:
+    """By stage, the stored cotangents: those of the last stage, which runs first, from the adjoint
+    fields, None for zeros; the other's are written before they are read."""
+    if not stored:
+        return []
+    parts = [zeros[: stored[0]], zeros[stored[0] :]]
+    if live is None:
+        return parts
+    last = run.layout.plan.system.stages[-1]
+    coefs = [run.coefs[i] for i in last.coefficients + last.adjoint_reads]
+    first = last.pull_derivatives([live[i] for i in last.bars], coefs)
+    for buffer, values in zip(parts[1], first, strict=True):
+        buffer.copy_(values)
+    return parts
 
 
 def _record_cotangents(run: Run, scales: Scales, live: list[Tensor], bars: Sequence[Given]):

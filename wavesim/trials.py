@@ -59,7 +59,7 @@ def choose(task: Task, device: torch.device, autotune: bool | str) -> tuple[Choi
 
     True measures where no result is kept; "cached" takes one that is, and never measures.
     """
-    if autotune and device.type == "cuda" and not interpreting():
+    if autotune and not interpreting():
         key = Key.of(task, machine(device))
         found = tuning.remembered(tuning.cache_folder(), key)
         if found is None and autotune is True:

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -19,7 +20,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from wavesim import stepping
-from wavesim.choice import Card, default_choice
+from wavesim.choice import FUSED, STORED, Card, default_choice
 from wavesim.cpml import Damping
 from wavesim.equations import REGISTRY
 from wavesim.history import DeviceHistory
@@ -73,27 +74,28 @@ def launchers(plan: Plan) -> dict[str, Launcher]:
     stepping.forward(run, amplitudes, fields, memory, history, coefs)
     everything = (coefs, amplitudes, fields, memory)
     needs = stepping.Needs(*((True,) * len(inputs) for inputs in everything))
-    stepping.adjoint(run, coefs, history, (records, fields, memory), needs)
-    return dict(zip(("forward", "tangent", "adjoint"), found, strict=True))
+    names = ["forward", "tangent"]
+    for route in (FUSED, STORED)[: len(system.stages)]:
+        run.layout = replace(layout, choice=replace(layout.choice, route=route))
+        stepping.adjoint(run, coefs, history, (records, fields, memory), needs)
+        names.append(f"adjoint-{route}")
+    return dict(zip(names, found, strict=True))
 
 
 def sources(plan: Plan):
     """(name, ASTSource, warps) of every stage's kernels, and of the loops over all of them."""
     numbers = {"step": 3, "steps": 3, "first_shot": 3, "shots": 16, "programs": 3}
     for name, launcher in launchers(plan).items():
-        adjoint = name == "adjoint"
+        adjoint = name.startswith("adjoint")
         numbers["counters"] = torch.zeros(1, dtype=torch.int32)
         for index in range(len(plan.system.stages)):
             kernel = stage_adjoint_kernel if adjoint else stage_forward_kernel
             arguments = launcher.step_arguments(index) | numbers
-            yield f"{name}{index}", source(kernel, arguments), launcher.choice.warps
-        if name != "tangent":
+            yield f"{name}-{index}", source(kernel, arguments), launcher.choice.warps
+        if plan.ndim < 3:  # as `choice.candidates`
             kernel = loop_adjoint_kernel if adjoint else loop_forward_kernel
-            yield (
-                f"{name}-loop",
-                source(kernel, launcher.loop_arguments() | numbers),
-                (launcher.choice.warps),
-            )
+            loop = source(kernel, launcher.loop_arguments() | numbers)
+            yield f"{name}-loop", loop, launcher.choice.warps
 
 
 TYPES = {torch.float32: "*fp32", torch.float64: "*fp64", torch.int64: "*i64", torch.int32: "*i32"}

@@ -49,13 +49,17 @@ def build(combination: tuple[str, str, int, int, str]) -> list[dict]:
 
 
 def test_kernels_compile_and_spill_nothing():
-    """Forward, tangent and adjoint of every stage; at the register limit that is launched with."""
+    """Forward, tangent and adjoint of every stage by every route, and the loops over them; at the
+    register limit that is launched with."""
     wanted = combinations()
     with ThreadPoolExecutor(2) as pool:
         built = list(pool.map(build, wanted))
     for combination, rows in zip(wanted, built, strict=True):
-        kinds = {r["kernel"].rstrip("0123456789") for r in rows}
-        assert kinds == {"forward", "tangent", "adjoint"}, combination
+        kinds = {r["kernel"].rpartition("-")[0] for r in rows}
+        stages = len(REGISTRY[combination[-1]].build(combination[3]).stages)
+        routes = ["adjoint-fused", "adjoint-stored"][:stages]
+        assert kinds == {"forward", "tangent", *routes}, combination
+        assert any(r["kernel"] == "forward-loop" for r in rows) == (combination[3] < 3)
         if combination[0] != "gfx942":
             assert all(r["spilled_bytes"] == 0 for r in rows), rows
 

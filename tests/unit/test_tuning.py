@@ -15,7 +15,16 @@ from filelock import FileLock
 from unit.tuned import KEY, LISTED, MACHINE, Bench, plan_of, task_of, tuned
 
 from wavesim import tuning
-from wavesim.choice import GRAPH, LOOP, MOST_CANDIDATES, Card, candidates, default_choice
+from wavesim.choice import (
+    FUSED,
+    GRAPH,
+    LOOP,
+    MOST_CANDIDATES,
+    STORED,
+    Card,
+    candidates,
+    default_choice,
+)
 from wavesim.equations import REGISTRY
 from wavesim.tuning import Key, TuningError
 
@@ -269,3 +278,21 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="disk full"):
         tuning.write(tmp_path, KEY, found)
     assert not list(tmp_path.iterdir())
+
+
+def test_shots_that_share_a_model_are_grouped_evenly():
+    """16 shots of which 3 fit are six groups of 3, not five and a rest of another size that is
+    larger; of 32 of which 23 fit there are two halves."""
+    card = Card(132, 50 * 2**20, cooperative=True)
+    assert default_choice(plan_of(n=1000, shots=16), card).shots == 3
+    assert default_choice(plan_of(n=300, shots=32), card).shots == 16
+
+
+def test_cotangents_are_stored_where_hookes_law_couples_them():
+    """By default of elastic waves only; the tuner tries the other route of every staggered one."""
+    for equation, ndim, route in (("elastic", 2, STORED), ("acoustic", 2, FUSED)):
+        plan = plan_of(equation, ndim)
+        assert default_choice(plan, Card(), adjoint=True).route == route
+        assert default_choice(plan, Card()).route == FUSED
+        assert {c.route for c in candidates(plan, Card(), adjoint=True)} == {FUSED, STORED}
+    assert {c.route for c in candidates(plan_of(), Card(), adjoint=True)} == {FUSED}

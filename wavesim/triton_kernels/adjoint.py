@@ -1,7 +1,8 @@
 """One stage of an adjoint step in one launch: the exact transpose of a forward stage, gathered.
 
 The pointwise cotangent ``q`` of a derivative is evaluated again at each neighbour the transposed
-stencil asks for; nothing is scattered, so there are no atomics and the bits repeat.
+stencil asks for, or was stored by the stage that ran before; nothing is scattered, so there are no
+atomics and the bits repeat.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from .tile import (
     memory_cells,
     past,
     per_tile,
+    pick,
+    store_all,
     tile_of,
     wait_for_all,
 )
@@ -184,23 +187,25 @@ def transposed(
 @triton.jit
 def adjoint_tile(
     tile, numbers, arrays, step,
-    PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr, COLUMNS: tl.constexpr,
-    SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr, LAYERS: tl.constexpr,
+    PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr, NEXT: tl.constexpr,
+    COLUMNS: tl.constexpr, SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr,
+    LAYERS: tl.constexpr,
 ):  # fmt: skip
-    """``out <- pull_fields(out, bar, transposed derivatives, coefficients)`` on one block."""
-    fields, coefs, read, write, hist, grads, _, _ = arrays
+    """``out <- pull_fields(out, bar, transposed derivatives, coefficients)`` on one block; and
+    ``q <- NEXT(out, its coefficients)`` for the next stage if that does not do it itself."""
+    fields, coefs, read, write, hist, grads, _, _, pulled = arrays
     BARS: tl.constexpr = members(SLOTS, 0)
     OUTPUTS: tl.constexpr = members(SLOTS, 1)
     COEFS: tl.constexpr = members(SLOTS, 4)
-    HIST: tl.constexpr = members(SLOTS, 5)
     GRADS: tl.constexpr = members(SLOTS, 8)
+    PULLED: tl.constexpr = members(SLOTS, 9)
     d = block_offsets(BLOCKS, LAYERS)
     at, base, cbase = cells(tile, d, numbers[2])
-    bars, used = (), ()
-    for k in tl.static_range(len(BARS)):
-        bars = bars + (fields[BARS[k]],)
-    for k in tl.static_range(len(COEFS)):
-        used = used + (coefs[COEFS[k]],)
+    if len(PULLED) > 0:
+        bars, used = pick(pulled, PULLED), ()
+    else:
+        bars, used = pick(fields, BARS), pick(coefs, COEFS)
+    ANEW: tl.constexpr = PULL if len(PULLED) == 0 else None
     TERMS: tl.constexpr = (len(COLUMNS) - 1) // 6
     div = ()
     for out in tl.static_range(len(OUTPUTS)):
@@ -209,31 +214,50 @@ def adjoint_tile(
             if COLUMNS[1 + 6 * n] == out:
                 total += transposed(
                     tile, d, bars, used, base, cbase, at, numbers, read, write,
-                    PULL, COLUMNS, n, STENCIL, LAYERS,
+                    ANEW, COLUMNS, n, STENCIL, LAYERS,
                 )  # fmt: skip
         div = div + (total,)
     b = load_all(fields, BARS, base, at)
-    new = FIELDS(load_all(fields, OUTPUTS, base, at), b, div, load_all(coefs, COEFS, cbase, at))
-    for k in tl.static_range(len(OUTPUTS)):
-        tl.store(fields[OUTPUTS[k]] + base + at, new[k])
+    new = FIELDS(
+        load_all(fields, OUTPUTS, base, at), b, div, load_all(coefs, COEFS, cbase, at)
+    )  # fmt: skip
+    store_all(new, fields, OUTPUTS, base, at)
+    if NEXT is not None:
+        q = NEXT(pick(new, members(SLOTS, 10)), load_all(coefs, members(SLOTS, 11), cbase, at))
+        store_all(q, pulled, members(SLOTS, 12), base, at)
     if len(GRADS) > 0:
-        more = GRADIENT(b, past(hist, HIST, step, tile, d, numbers[4], LAYERS))
+        more = GRADIENT(b, past(hist, members(SLOTS, 5), step, tile, d, numbers[4], LAYERS))
         for k in tl.static_range(len(GRADS)):
             to_grad = grads[GRADS[k]] + base + at
             tl.store(to_grad, tl.load(to_grad) + more[k])
 
 
 @triton.jit
+def pull_again(
+    tile, numbers, arrays, NEXT: tl.constexpr, SLOTS: tl.constexpr, BLOCKS: tl.constexpr,
+    LAYERS: tl.constexpr,
+):  # fmt: skip
+    """``q`` of a block whose adjoint fields were injected into after it was stored."""
+    fields, coefs, pulled = arrays[0], arrays[1], arrays[8]
+    at, base, cbase = cells(tile, block_offsets(BLOCKS, LAYERS), numbers[2])
+    bars = load_all(pick(fields, members(SLOTS, 1)), members(SLOTS, 10), base, at)
+    q = NEXT(bars, load_all(coefs, members(SLOTS, 11), cbase, at))
+    store_all(q, pulled, members(SLOTS, 12), base, at)
+
+
+@triton.jit
 def adjoint_stage(
     number, shot, table, numbers, arrays, step,
-    PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr, COLUMNS: tl.constexpr,
-    SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr,
+    PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr, NEXT: tl.constexpr,
+    COLUMNS: tl.constexpr, SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
     """A tile of one shot, transposing ``forward_stage``: the bars at source points are the
     amplitudes' cotangents, and the records' cotangents enter the adjoint fields.
 
     COLUMNS: groups, then (output, axis, side, group, sign, first memory or -1) per derivative.
-    SLOTS as forward, with bars and outputs, and at its end the gradients that are added to.
+    SLOTS as forward, with bars and outputs; then the gradients that are added to; the stored
+    cotangents that are read; and for NEXT, of the next stage, its bars among the outputs, its
+    coefficients, and its stored cotangents.
     """
     tile = tile_of(table, number, shot)
     numbers = per_tile(numbers, tile)
@@ -244,45 +268,52 @@ def adjoint_stage(
     record(arrays[0], first, arrays[6], step, key, keys, members(SLOTS, 2), STARTS[0])
     if tile[0] == 0:
         adjoint_tile(
-            tile, numbers, arrays, step, PULL, FIELDS, GRADIENT, COLUMNS, SLOTS, STENCIL, BLOCKS,
-            False,
+            tile, numbers, arrays, step, PULL, FIELDS, GRADIENT, NEXT, COLUMNS, SLOTS, STENCIL,
+            BLOCKS, False,
         )  # fmt: skip
     else:
         adjoint_tile(
-            tile, numbers, arrays, step, PULL, FIELDS, GRADIENT, COLUMNS, SLOTS, STENCIL, BLOCKS,
-            True,
+            tile, numbers, arrays, step, PULL, FIELDS, GRADIENT, NEXT, COLUMNS, SLOTS, STENCIL,
+            BLOCKS, True,
         )  # fmt: skip
-    inject(
+    count = inject(
         arrays[0], first, arrays[7], step, key, keys, members(SLOTS, 3), members(SLOTS, 7),
         STARTS[1],
     )  # fmt: skip
+    if NEXT is not None:  # noqa: SIM102 - the one is decided when compiling
+        if count > 0:
+            tl.debug_barrier()
+            if tile[0] == 0:
+                pull_again(tile, numbers, arrays, NEXT, SLOTS, BLOCKS, False)
+            else:
+                pull_again(tile, numbers, arrays, NEXT, SLOTS, BLOCKS, True)
 
 
 @triton.jit(do_not_specialize=["step", "first_shot", "box"])
 def stage_adjoint_kernel(
     table, factors, profiles, clock, step, first_shot, shots, fields, coefs, read, write, hist,
-    grads, recording, injecting, sizes, layers, box,
-    PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr, COLUMNS: tl.constexpr,
-    SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr,
+    grads, recording, injecting, pulled, sizes, layers, box,
+    PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr, NEXT: tl.constexpr,
+    COLUMNS: tl.constexpr, SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
     """The transpose of a stage of step ``clock + step`` on a tile of a shot; shot fastest."""
     program = tl.program_id(0)
     adjoint_stage(
         program // shots, first_shot + program % shots, table,
         (factors, profiles, sizes, layers, box),
-        (fields, coefs, read, write, hist, grads, recording, injecting), tl.load(clock) + step,
-        PULL, FIELDS, GRADIENT, COLUMNS, SLOTS, STENCIL, BLOCKS,
+        (fields, coefs, read, write, hist, grads, recording, injecting, pulled),
+        tl.load(clock) + step, PULL, FIELDS, GRADIENT, NEXT, COLUMNS, SLOTS, STENCIL, BLOCKS,
     )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["step", "steps", "first_shot", "programs", "box"])
 def loop_adjoint_kernel(
     counters, table, factors, profiles, step, steps, first_shot, shots, programs, fields, turned,
-    coefs, read, write, hist, grads, recording, injecting, sizes, layers, box,
-    PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr, COLUMNS: tl.constexpr,
-    SLOTS: tl.constexpr,
-    PULL2: tl.constexpr, FIELDS2: tl.constexpr, GRADIENT2: tl.constexpr, COLUMNS2: tl.constexpr,
-    SLOTS2: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr,
+    coefs, read, write, hist, grads, recording, injecting, pulled, sizes, layers, box,
+    PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr, NEXT: tl.constexpr,
+    COLUMNS: tl.constexpr, SLOTS: tl.constexpr,
+    PULL2: tl.constexpr, FIELDS2: tl.constexpr, GRADIENT2: tl.constexpr, NEXT2: tl.constexpr,
+    COLUMNS2: tl.constexpr, SLOTS2: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
     """Steps ``step`` to ``step - steps``, the last stage first: see ``loop_forward_kernel``."""
     worker, shot = tl.program_id(0) // shots, first_shot + tl.program_id(0) % shots
@@ -292,20 +323,20 @@ def loop_adjoint_kernel(
         odd = n % 2 == 1
         arrays = (
             choose(odd, turned, fields), coefs, choose(odd, write, read),
-            choose(odd, read, write), hist, grads, recording, injecting,
+            choose(odd, read, write), hist, grads, recording, injecting, pulled,
         )  # fmt: skip
         if PULL2 is not None:
             for number in range(worker, tiles, programs):
                 adjoint_stage(
                     number, shot, table, numbers, arrays, step - n,
-                    PULL2, FIELDS2, GRADIENT2, COLUMNS2, SLOTS2, STENCIL, BLOCKS,
+                    PULL2, FIELDS2, GRADIENT2, NEXT2, COLUMNS2, SLOTS2, STENCIL, BLOCKS,
                 )  # fmt: skip
             wait_for_all(counter, target)
             target += programs
         for number in range(worker, tiles, programs):
             adjoint_stage(
                 number, shot, table, numbers, arrays, step - n,
-                PULL, FIELDS, GRADIENT, COLUMNS, SLOTS, STENCIL, BLOCKS,
+                PULL, FIELDS, GRADIENT, NEXT, COLUMNS, SLOTS, STENCIL, BLOCKS,
             )  # fmt: skip
         wait_for_all(counter, target)
         target += programs

@@ -17,6 +17,7 @@ from .tile import (
     memory_cells,
     past,
     per_tile,
+    store_all,
     tile_of,
     wait_for_all,
 )
@@ -131,8 +132,7 @@ def forward_tile(
         for k in tl.static_range(len(TARGETS)):
             tl.store(fields[TARGETS[k]] + base + at, new[k] + more[k])
     else:
-        for k in tl.static_range(len(TARGETS)):
-            tl.store(fields[TARGETS[k]] + base + at, new[k])
+        store_all(new, fields, TARGETS, base, at)
         if len(HIST) > 0:
             values = HISTORY(old, reads, g)
             keep_history(values, hist, HIST, step, tile, d, numbers[4], LAYERS)

@@ -81,7 +81,8 @@ class Points:
 class Work:
     """What the kernels of one direction read and write, by the numbers of the system.
 
-    History, recording and injecting by stage; the gradients by coefficient, if there are any.
+    History, recording and injecting by stage; the gradients by coefficient, if there are any; by
+    stage the stored cotangents of its derivatives, if that is the adjoint's route.
     """
 
     fields: list[Tensor]
@@ -90,6 +91,7 @@ class Work:
     recording: list[list[Points]]
     injecting: list[list[Points]]
     grads: list[Tensor] = field(default_factory=list)
+    pulled: list[list[Tensor]] = field(default_factory=list)
 
 
 @contextlib.contextmanager
@@ -155,8 +157,12 @@ class Launcher:
             "BLOCKS": (*self.choice.interior, *self.choice.boundary),
             "num_warps": self.choice.warps,
             "enable_fp_fusion": False,
-            **({"grads": tuple(work.grads)} if adjoint else {"changes": changes}),
         }
+        if adjoint:
+            self.common["grads"] = tuple(work.grads)
+            self.common["pulled"] = tuple(t for stage in work.pulled for t in stage)
+        else:
+            self.common["changes"] = changes
         read = tuple(m.read for m in work.memories)
         write = tuple(m.write for m in work.memories)
         now, then = tuple(work.fields), tuple(self.fields_after(1))
@@ -167,7 +173,8 @@ class Launcher:
         count = range(len(self.plan.system.stages))
         self.stages = [self._constants(index) for index in count]
         self.known: dict[Hashable, Any] = {}
-        self.clock: Tensor | None = None
+        looped = self.choice.mode == LOOP
+        self.clock = None if looped else torch.zeros(1, dtype=torch.int64, device=self.device)
 
     def fields_after(self, steps: int) -> list[Tensor]:
         """The fields, by number, after so many steps."""
@@ -191,11 +198,13 @@ class Launcher:
             coefs = stage.coefficients + stage.adjoint_reads
             own = stage.coefficients if work.grads else ()
             arrays = stage.bars, stage.adjoint_targets, *points, coefs, history
+            following, told = self._following(index)
             return {
                 "PULL": jitted(stage.pull_derivatives),
                 "FIELDS": jitted(stage.pull_fields),
                 "GRADIENT": jitted(stage.pull_coefficients),
-                "SLOTS": slots(*arrays, firsts, shifts, own),
+                "NEXT": following,
+                "SLOTS": slots(*arrays, firsts, shifts, own, *told),
                 **columned,
             }
         arrays = stage.reads, stage.targets, *points, stage.coefficients, history
@@ -207,11 +216,24 @@ class Launcher:
             **columned,
         }
 
+    def _following(self, index: int) -> tuple[Callable | None, tuple[tuple[int, ...], ...]]:
+        """With stored cotangents: the pointwise function of the stage that runs after this one,
+        and SLOTS from what this stage reads of them on, see ``adjoint_stage``."""
+        stages, pulled = self.plan.system.stages, self.work.pulled
+        if not pulled:
+            return None, ((), (), (), ())
+        after = (index - 1) % len(stages)
+        starts = [sum(len(p) for p in pulled[:i]) for i in range(len(stages))]
+        own, its = (
+            tuple(range(starts[i], starts[i] + len(pulled[i]))) for i in (index, after)
+        )  # fmt: skip
+        bars = tuple(stages[index].adjoint_targets.index(b) for b in stages[after].bars)
+        coefs = stages[after].coefficients + stages[after].adjoint_reads
+        return jitted(stages[after].pull_derivatives), (own, bars, coefs, its)
+
     def run(self, steps: range) -> dict[str, int]:
         """Every step of a range, group of shots by group: launches, and steps in graphs."""
         launches = replayed = 0
-        if self.choice.mode != LOOP:
-            self.clock = torch.zeros(1, dtype=torch.int64, device=self.device)
         for first in range(0, self.plan.shots, self.choice.shots):
             shots = min(self.choice.shots, self.plan.shots - first)
             if self.choice.mode == LOOP:

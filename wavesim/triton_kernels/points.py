@@ -35,7 +35,8 @@ def record_channel(field, offsets, cells, data, row, key, keys, LANES: tl.conste
 
 @triton.jit
 def inject_channel(field, offsets, cells, runs, data, row, key, keys, LANES: tl.constexpr):
-    """``field[cells[j]] += data[row, j]`` for the points of a key, after the tile was stored."""
+    """``field[cells[j]] += data[row, j]`` for the points of a key, after the tile was stored;
+    how many there are."""
     start, stop = tl.load(offsets + key), tl.load(offsets + key + 1)
     if stop > start:
         tl.debug_barrier()
@@ -49,6 +50,7 @@ def inject_channel(field, offsets, cells, runs, data, row, key, keys, LANES: tl.
                 total += tl.load(values + lane + r, mask=r < run, other=0.0)
             at = field + tl.load(cells + lane, mask=leads, other=0)
             tl.store(at, tl.load(at, mask=leads, other=0.0) + total, mask=leads)
+    return stop - start
 
 
 LANES = tl.constexpr(32)
@@ -71,14 +73,16 @@ def inject(
 ):  # fmt: skip
     """Inject a key's points of every channel; four arrays each, from ``injecting[START]`` on.
 
-    SHIFTS: steps by which each injection is late.
+    SHIFTS: steps by which each injection is late. Returns how many points there are.
     """
+    count = key * 0
     for k in tl.static_range(len(SLOTS)):
-        inject_channel(
+        count += inject_channel(
             fields[SLOTS[k]] + first, injecting[START + 4 * k], injecting[START + 4 * k + 1],
             injecting[START + 4 * k + 2], injecting[START + 4 * k + 3], step + SHIFTS[k],
             key, keys, LANES,
         )  # fmt: skip
+    return count
 
 
 @dataclass(frozen=True, eq=False)

@@ -46,12 +46,15 @@ def staggered(f, at, s, rh, SIDE: tl.constexpr, STENCIL: tl.constexpr):
 
 @triton.jit
 def pull(bars, coefs, base, cbase, at, PULL: tl.constexpr, GROUP: tl.constexpr, SIGN: tl.constexpr):
-    """The cotangent of a group's derivative at a block of cells."""
-    b = ()
-    for j in tl.static_range(len(bars)):
-        b = b + (tl.load(bars[j] + base + at),)
-    c = ()
-    for j in tl.static_range(len(coefs)):
-        c = c + (tl.load(coefs[j] + cbase + at),)
-    g = PULL(b, c)[GROUP]
+    """The cotangent of a group's derivative at a block of cells; without PULL it was stored."""
+    if PULL is None:
+        g = tl.load(bars[GROUP] + base + at)
+    else:
+        b = ()
+        for j in tl.static_range(len(bars)):
+            b = b + (tl.load(bars[j] + base + at),)
+        c = ()
+        for j in tl.static_range(len(coefs)):
+            c = c + (tl.load(coefs[j] + cbase + at),)
+        g = PULL(b, c)[GROUP]
     return g if SIGN > 0 else -g

@@ -20,6 +20,22 @@ def members(SLOTS, group):
 
 
 @triton.jit
+def pick(items, NUMBERS: tl.constexpr):
+    """Some of several items."""
+    out = ()
+    for k in tl.static_range(len(NUMBERS)):
+        out = out + (items[NUMBERS[k]],)
+    return out
+
+
+@triton.jit
+def store_all(values, arrays, NUMBERS: tl.constexpr, base, at):
+    """Store values to some of several arrays at a block of cells."""
+    for k in tl.static_range(len(NUMBERS)):
+        tl.store(arrays[NUMBERS[k]] + base + at, values[k])
+
+
+@triton.jit
 def choose(condition, yes, no):
     """One of two tuples of pointers; ``no`` if the other is empty."""
     if len(yes) == 0:
