@@ -10,6 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from .metadata import launch_metadata
 from .points import inject, record
 from .stencil import pull
 from .tile import (
@@ -289,7 +290,7 @@ def adjoint_stage(
                 pull_again(tile, numbers, arrays, NEXT, SLOTS, BLOCKS, True)
 
 
-@triton.jit(do_not_specialize=["step", "first_shot", "box"])
+@triton.jit(launch_metadata=launch_metadata, do_not_specialize=["step", "first_shot", "box"])
 def stage_adjoint_kernel(
     table, factors, profiles, clock, step, first_shot, shots, fields, coefs, read, write, hist,
     grads, recording, injecting, pulled, sizes, layers, box,
@@ -306,7 +307,10 @@ def stage_adjoint_kernel(
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["step", "steps", "first_shot", "programs", "box"])
+@triton.jit(
+    launch_metadata=launch_metadata,
+    do_not_specialize=["step", "steps", "first_shot", "programs", "box"],
+)
 def loop_adjoint_kernel(
     counters, table, factors, profiles, step, steps, first_shot, shots, programs, fields, turned,
     coefs, read, write, hist, grads, recording, injecting, pulled, sizes, layers, box,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from .metadata import launch_metadata
 from .points import inject, record
 from .stencil import central, second, staggered
 from .tile import (
@@ -174,7 +175,7 @@ def forward_stage(
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["step", "first_shot", "box"])
+@triton.jit(launch_metadata=launch_metadata, do_not_specialize=["step", "first_shot", "box"])
 def stage_forward_kernel(
     table, factors, profiles, clock, step, first_shot, shots, fields, coefs, changes, read, write,
     hist, recording, injecting, sizes, layers, box,
@@ -191,7 +192,10 @@ def stage_forward_kernel(
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["step", "steps", "first_shot", "programs", "box"])
+@triton.jit(
+    launch_metadata=launch_metadata,
+    do_not_specialize=["step", "steps", "first_shot", "programs", "box"],
+)
 def loop_forward_kernel(
     counters, table, factors, profiles, step, steps, first_shot, shots, programs, fields, turned,
     coefs, changes, read, write, hist, recording, injecting, sizes, layers, box,
