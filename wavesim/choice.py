@@ -14,6 +14,7 @@ Triple = tuple[int, int, int]
 LOOP, GRAPH, STEPS = "loop", "graph", "steps"
 MODES = (LOOP, GRAPH, STEPS)
 FUSED, STORED = "fused", "stored"
+SHOT, TILE = "shot", "tile"
 CACHE_SHARE = 0.9
 """Of the L2 cache that a group of shots may fill."""
 
@@ -48,7 +49,9 @@ class Choice:
     without and with boundary work; the latter divides the former along every axis. warps a program.
     shots: run together, group after group. programs: of a shot in a loop. route: how an adjoint
     stage gets the cotangents of derivatives at neighbours, "fused", worked out again at each, or
-    "stored", by the stage before it (for equations of two stages).
+    "stored", by the stage before it (for equations of two stages). fastest: what neighbouring
+    programs of a launch differ in, the "shot", which reads a shared model once, or the "tile".
+    registers: most that a thread gets, spilling the rest; 0: as many as it takes not to spill.
     """
 
     mode: str
@@ -58,6 +61,8 @@ class Choice:
     shots: int
     programs: int = 0
     route: str = FUSED
+    fastest: str = SHOT
+    registers: int = 0
 
 
 Blocks = tuple[Triple, Triple, int]
@@ -170,4 +175,9 @@ def candidates(plan: Plan, card: Card, *, adjoint: bool = False) -> list[Choice]
         groups = sorted({group, max(1, group // 2), min(plan.shots, 2 * group), 1})
         found += [replace(launched[0], mode=LOOP, shots=n) for n in groups]
         found += [replace(c, mode=LOOP, shots=group) for c in launched[1:3]]
+    found += launched[:2]
+    if card.cooperative and plan.ndim == 3 and not plan.system.collocated:
+        found += [replace(launched[0], registers=n) for n in (128, 96)]
+    if plan.shots > 1:
+        found.append(replace(launched[0], fastest=TILE))
     return list(dict.fromkeys(found + launched))[:MOST_CANDIDATES]

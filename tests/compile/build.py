@@ -116,7 +116,7 @@ def source(kernel, arguments: dict) -> ASTSource:
         return "i32"
 
     for position, name in enumerate(kernel.arg_names):
-        if name.rstrip("2").isupper():
+        if name.rstrip("2").replace("_", "").isupper():
             signature[name], constants[(position,)] = "constexpr", arguments[name]
         else:
             signature[name] = kind(arguments[name], (position,), name)

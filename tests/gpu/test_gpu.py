@@ -118,6 +118,8 @@ FORCED = [
     {"mode": "loop", "programs": 1},
     {"mode": "loop", "programs": 7, "warps": 2},
     {"mode": "loop", "interior": (1, 16, 64), "boundary": (1, 4, 32)},
+    {"mode": "graph", "fastest": "tile"},
+    {"mode": "graph", "registers": 40},
     {"mode": "graph", "shots": 1, "interior": (1, 4, 128), "boundary": (1, 4, 64), "warps": 8},
 ]
 

@@ -54,13 +54,20 @@ def test_ten_runs_give_the_same_bits(case, gpu):
         assert all(torch.equal(again[k], first[k]) for k in first)
 
 
-@pytest.mark.parametrize("mode", ["steps", "graph", "loop"])
+FORCED = [
+    {"mode": mode, "shots": 1, "route": route}
+    for mode in ("steps", "graph", "loop")
+    for route in ("fused", "stored")
+]
+
+
+@pytest.mark.parametrize("changes", FORCED, ids=str)
 @pytest.mark.parametrize("case", [c for c in CASES if c[1:] == (2, 4)], ids=case_id)
-def test_no_launch_mode_changes_a_bit(case, mode, gpu, monkeypatch):
-    """The untuned choice's bits, in every launch mode forced, also of a tangent run."""
+def test_no_choice_changes_a_bit(case, changes, gpu, monkeypatch):
+    """The untuned choice's bits, in every launch mode and by every route of the adjoint."""
     e = make(*case, "triton", nt=60, box=BOXES[case[1]])
     weights = e.weights()
     expected = everything(e, weights)
-    force(monkeypatch, mode=mode, shots=1)
+    force(monkeypatch, **changes)
     found = everything(e, weights)
     assert all(torch.equal(found[k], expected[k]) for k in expected)

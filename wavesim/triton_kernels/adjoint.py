@@ -24,6 +24,7 @@ from .tile import (
     per_tile,
     pick,
     store_all,
+    tile_and_shot,
     tile_of,
     wait_for_all,
 )
@@ -296,11 +297,12 @@ def stage_adjoint_kernel(
     grads, recording, injecting, pulled, sizes, layers, box,
     PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr, NEXT: tl.constexpr,
     COLUMNS: tl.constexpr, SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr,
+    SHOT_FASTEST: tl.constexpr,
 ):  # fmt: skip
-    """The transpose of a stage of step ``clock + step`` on a tile of a shot; shot fastest."""
-    program = tl.program_id(0)
+    """The transpose of a stage of step ``clock + step`` on a tile of a shot."""
+    number, shot = tile_and_shot(shots, box[10], SHOT_FASTEST)
     adjoint_stage(
-        program // shots, first_shot + program % shots, table,
+        number, first_shot + shot, table,
         (factors, profiles, sizes, layers, box),
         (fields, coefs, read, write, hist, grads, recording, injecting, pulled),
         tl.load(clock) + step, PULL, FIELDS, GRADIENT, NEXT, COLUMNS, SLOTS, STENCIL, BLOCKS,

@@ -19,6 +19,7 @@ from .tile import (
     past,
     per_tile,
     store_all,
+    tile_and_shot,
     tile_of,
     wait_for_all,
 )
@@ -181,11 +182,12 @@ def stage_forward_kernel(
     hist, recording, injecting, sizes, layers, box,
     UPDATE: tl.constexpr, HISTORY: tl.constexpr, PUSH: tl.constexpr, COLUMNS: tl.constexpr,
     SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr,
+    SHOT_FASTEST: tl.constexpr,
 ):  # fmt: skip
-    """A stage of step ``clock + step`` on a tile of a shot, see ``forward_stage``; shot fastest."""
-    program = tl.program_id(0)
+    """A stage of step ``clock + step`` on a tile of a shot, see ``forward_stage``."""
+    number, shot = tile_and_shot(shots, box[10], SHOT_FASTEST)
     forward_stage(
-        program // shots, first_shot + program % shots, table,
+        number, first_shot + shot, table,
         (factors, profiles, sizes, layers, box),
         (fields, coefs, changes, read, write, hist, recording, injecting), tl.load(clock) + step,
         UPDATE, HISTORY, PUSH, COLUMNS, SLOTS, STENCIL, BLOCKS,

@@ -14,7 +14,7 @@ import triton
 from torch import Tensor
 
 from ..buffers import Memory, Tables
-from ..choice import GRAPH, LOOP
+from ..choice import GRAPH, LOOP, SHOT
 from ..device import card, interpreting
 from ..layout import Layout, Sizes, tiles
 from ..plan import Plan
@@ -111,8 +111,8 @@ _compiled: dict[Hashable, Any] = {}
 
 
 def spill_free(kernel: Any, arguments: dict[str, Any]) -> Any:
-    """The compiled kernel, loaded: as it is if it spills nothing, else with the lowest register
-    limit that does not, or the highest one."""
+    """The compiled kernel, loaded: as it is if it spills nothing or its registers are given, else
+    with the lowest limit of them that does not, or the highest one."""
 
     def built(**options: int) -> Any:
         found = kernel.warmup(**arguments, **options, grid=(1,))
@@ -120,7 +120,7 @@ def spill_free(kernel: Any, arguments: dict[str, Any]) -> Any:
         return found
 
     first = found = built()
-    if first.n_spills == 0 or torch.version.hip:
+    if first.n_spills == 0 or "maxnreg" in arguments or torch.version.hip:
         return first
     for limit in REGISTER_LIMITS:
         if limit > first.n_regs:
@@ -157,6 +157,7 @@ class Launcher:
             "BLOCKS": (*self.choice.interior, *self.choice.boundary),
             "num_warps": self.choice.warps,
             "enable_fp_fusion": False,
+            **({"maxnreg": self.choice.registers} if self.choice.registers else {}),
         }
         if adjoint:
             self.common["grads"] = tuple(work.grads)
@@ -264,7 +265,8 @@ class Launcher:
     def step_arguments(self, index: int, odd: int = 0) -> dict[str, Any]:
         """Of a stage's kernel, all but the step and the shots."""
         buffers = self.buffers[odd]
-        return {**self.common, **buffers, **self.stages[index], "clock": self.clock}
+        own = {"clock": self.clock, "SHOT_FASTEST": self.choice.fastest == SHOT}
+        return {**self.common, **buffers, **self.stages[index], **own}
 
     def _step(self, n: int, *, start: int, first_shot: int, shots: int) -> None:
         """Launch the stages of one step, the last one first if it is an adjoint one."""

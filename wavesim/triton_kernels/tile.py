@@ -59,6 +59,17 @@ def wait_for_all(counter, target):
 
 
 @triton.jit
+def tile_and_shot(shots, tiles, SHOT_FASTEST: tl.constexpr):
+    """Which tile of which of a launch's shots a program computes."""
+    program = tl.program_id(0)
+    if SHOT_FASTEST:
+        number, shot = program // shots, program % shots
+    else:
+        number, shot = program % tiles, program // tiles
+    return number, shot
+
+
+@triton.jit
 def tile_of(table, number, shot):
     """(kind, shot, z0, y0, x0) of a tile of the table."""
     row = table + 4 * number
