@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 Key = tuple[str, str, bool]
-HEAD = "| case | forward, Gcell/s | us a step | gradient, Gcell/s | us a step | peak, GiB |"
+HEAD = (
+    "| case | forward, Gcell/s | us a step | gradient, Gcell/s | us a step | peak, GiB | commit |"
+)
 OTHERS = ("eager", "deepwave", "tide", "sweep")
 
 
@@ -46,7 +48,7 @@ def table(path: Path, pattern: str = "", short: bool = False) -> str:
             row = rows["wavesim", case, gradient]
             cells.append(f"{row['gcells_per_s']:.3g}")
             cells += [] if short else [f"{row['us_per_step']:.3g}"]
-        cells += [] if short else [f"{row['peak_allocated_gib']:.3g}"]
+        cells += [] if short else [f"{row['peak_allocated_gib']:.3g}", row["commit"][:7]]
         for w in who:
             pair = [ratio(rows, w, case, g) for g in (False, True)]
             cells.append("-" if pair == ["-", "-"] else " / ".join(pair))

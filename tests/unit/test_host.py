@@ -22,7 +22,7 @@ LIMITS = {
     ("acoustic", True, False): (147, 297),
     ("elastic", False, False): (102, 229),
     ("elastic", False, True): (283, 495),
-    ("elastic", True, False): (227, 492),  # five stored cotangents, views of the one block
+    ("elastic", True, False): (227, 487),
     ("maxwell_tm", False, False): (83, 160),
     ("maxwell_tm", True, False): (209, 401),
 }

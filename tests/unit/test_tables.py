@@ -40,7 +40,7 @@ def test_rows_say_where_they_come_from(path):
 
 def rows(path: Path, *found: dict) -> Path:
     """A file of rows of a case "a" with its time a step, forward and with the gradient."""
-    common = {"case": "a", "gcells_per_s": 5.0, "peak_allocated_gib": 1.0}
+    common = {"case": "a", "gcells_per_s": 5.0, "peak_allocated_gib": 1.0, "commit": "0123abcde"}
     both = [common | row | {"gradient": g} for row in found for g in (False, True)]
     path.write_text("\n".join(json.dumps(r) for r in both) + "\n")
     return path
@@ -55,8 +55,8 @@ def test_tables_show_the_speed_over_others(tmp_path):
         {"who": "tide", "us_per_step": 3.0, "case": "b"},
     )
     head, _, line = table(path).splitlines()
-    assert head.endswith("| peak, GiB | over eager | over tide |")
-    assert line.endswith("| 1 | 25 / 25 | - |")
+    assert head.endswith("| peak, GiB | commit | over eager | over tide |")
+    assert line.endswith("| 1 | 0123abc | 25 / 25 | - |")
 
 
 def test_of_several_rows_the_last_counts(tmp_path):

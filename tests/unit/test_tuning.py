@@ -16,6 +16,7 @@ from unit.tuned import KEY, LISTED, MACHINE, Bench, plan_of, task_of, tuned
 
 from wavesim import tuning
 from wavesim.choice import (
+    CACHE_SHARE,
     FUSED,
     GRAPH,
     LOOP,
@@ -24,6 +25,7 @@ from wavesim.choice import (
     Card,
     candidates,
     default_choice,
+    working_set,
 )
 from wavesim.equations import REGISTRY
 from wavesim.tuning import Key, TuningError
@@ -280,18 +282,22 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_shots_that_share_a_model_are_grouped_evenly():
-    """16 shots of which 3 fit are six groups of 3, not five and a rest of another size that is
-    larger; of 32 of which 23 fit there are two halves."""
-    card = Card(132, 50 * 2**20, cooperative=True)
-    assert default_choice(plan_of(n=1000, shots=16), card).shots == 3
+def test_shots_are_grouped_evenly():
+    """Of 32 shots of which 20 fit the cache there are two halves, not 20 and a rest."""
+    card = Card(132, 60 * 2**20, cooperative=True)
+    shot, shared = working_set(plan_of(n=300, shots=32), False)
+    assert 17 <= (CACHE_SHARE * card.cache_bytes - shared) / shot < 32
     assert default_choice(plan_of(n=300, shots=32), card).shots == 16
 
 
 def test_cotangents_are_stored_where_hookes_law_couples_them():
-    """By default of elastic waves only; the tuner tries the other route of every staggered one."""
-    for equation, ndim, route in (("elastic", 2, STORED), ("acoustic", 2, FUSED)):
-        plan = plan_of(equation, ndim)
+    """By default of elastic waves in 3-D only; the tuner tries the other route of every one."""
+    for equation, ndim, route in (
+        ("elastic", 3, STORED),
+        ("elastic", 2, FUSED),
+        ("acoustic", 3, FUSED),
+    ):
+        plan = plan_of(equation, ndim, 40)
         assert default_choice(plan, Card(), adjoint=True).route == route
         assert default_choice(plan, Card()).route == FUSED
         assert {c.route for c in candidates(plan, Card(), adjoint=True)} == {FUSED, STORED}

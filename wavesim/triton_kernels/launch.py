@@ -157,8 +157,9 @@ class Launcher:
             "BLOCKS": (*self.choice.interior, *self.choice.boundary),
             "num_warps": self.choice.warps,
             "enable_fp_fusion": False,
-            **({"maxnreg": self.choice.registers} if self.choice.registers else {}),
         }
+        if self.choice.registers and not torch.version.hip:
+            self.common["maxnreg"] = self.choice.registers
         if adjoint:
             self.common["grads"] = tuple(work.grads)
             self.common["pulled"] = tuple(t for stage in work.pulled for t in stage)
