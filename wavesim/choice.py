@@ -16,8 +16,8 @@ MODES = (LOOP, GRAPH, STEPS)
 FUSED, STORED = "fused", "stored"
 SHOT, TILE = "shot", "tile"
 CACHE_SHARE = 0.6
-"""Of the L2 cache that a group of shots may fill. On an H200, two of 16 shots of 1000^2 scalar waves
-are faster together than one, three or four: its 60 MiB are in two halves."""
+"""Of the L2 cache that a group of shots may fill. On an H200 two of 16 shots of 1000^2 scalar waves
+are faster together than one, three or four: its cache is in two halves."""
 
 
 @dataclass(frozen=True)
