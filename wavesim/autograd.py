@@ -205,6 +205,8 @@ def _choose(
     device, batched = coefs[0].device, coefs[0].shape[0] > 1
     task = Task(plan, adjoint=False, history=keep, batched=batched)
     forward, source = trials.choose(task, device, autotune)
+    if not backward and not keep:
+        return Choices(forward, forward, source)
     task = Task(plan, adjoint=True, history=keep, batched=batched)
     adjoint, _ = trials.choose(task, device, autotune if backward else bool(autotune) and CACHED)
     return Choices(forward, adjoint, source)

@@ -171,11 +171,13 @@ class Bench(Protocol):
 
 def cache_folder(folder: str | Path | None = None) -> Path:
     """Where results lie: as told, below WAVESIM_CACHE_DIR, or in the platform's cache folder."""
-    if folder is not None:
-        return Path(folder)
-    base = os.environ.get("WAVESIM_CACHE_DIR")
-    base = base or platformdirs.user_cache_dir("wavesim", appauthor=False)
-    return Path(base) / "tuning"
+    return _below(os.environ.get("WAVESIM_CACHE_DIR")) if folder is None else Path(folder)
+
+
+@lru_cache(maxsize=8)
+def _below(base: str | None) -> Path:
+    """Asking the platform takes longer than the rest of a look-up."""
+    return Path(base or platformdirs.user_cache_dir("wavesim", appauthor=False)) / "tuning"
 
 
 def _choice(data: dict[str, Any]) -> Choice:
