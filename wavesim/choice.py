@@ -147,13 +147,18 @@ def _fitting(plan: Plan, card: Card, adjoint: bool) -> int:
     return -(-plan.shots // -(-plan.shots // most)) if most > 0 else 0  # groups of a size
 
 
+def _loops(plan: Plan, card: Card) -> bool:
+    """Whether a loop can be had and is worth a trial; its kernels take one stage or two."""
+    return card.cooperative and plan.ndim < 3 and len(plan.system.stages) <= 2
+
+
 @lru_cache(maxsize=64)
 def default_choice(plan: Plan, card: Card, *, adjoint: bool = False) -> Choice:
     """The untuned choice: the whole loop in one launch where what a step touches stays in the
     cache, with as many shots together as do; else a launch a stage. One of several shots alone
     gives too few programs work for that."""
     first, group = _launched(plan, adjoint)[0], _fitting(plan, card, adjoint)
-    if card.cooperative and plan.ndim < 3 and group >= min(2, plan.shots):
+    if _loops(plan, card) and group >= min(2, plan.shots):
         return replace(first, mode=LOOP, shots=group)
     return first
 
@@ -178,7 +183,7 @@ def candidates(plan: Plan, card: Card, *, adjoint: bool = False) -> list[Choice]
     if adjoint and len(plan.system.stages) == 2:
         other = FUSED if found[0].route == STORED else STORED
         found.append(replace(found[0], route=other))
-    if card.cooperative and plan.ndim < 3:
+    if _loops(plan, card):
         groups = sorted({group, max(1, group // 2), min(plan.shots, 2 * group), 1})
         found += [replace(launched[0], mode=LOOP, shots=n) for n in groups]
         found += [replace(c, mode=LOOP, shots=group) for c in launched[1:3]]

@@ -282,6 +282,11 @@ class Launcher:
 
     def loop_arguments(self) -> dict[str, Any]:
         """Of a loop's kernel, all but its counters, the steps and the shots."""
+        if len(self.stages) > 2:
+            raise RuntimeError(
+                f"choice: got a loop over {len(self.stages)} stages, expected one or two. Choose "
+                f"another mode."
+            )
         rotation = self.plan.system.rotation
         still = rotation == tuple(range(len(rotation)))
         second = self.stages[1] if len(self.stages) > 1 else dict.fromkeys(self.stages[0])
