@@ -130,7 +130,8 @@ def _launched(plan: Plan, adjoint: bool) -> list[Choice]:
     """A launch a stage, all shots together."""
     found = []
     route = _route(plan.system) if adjoint else FUSED
-    registers = 128 if route == STORED and plan.dtype == "float32" else 0
+    few = plan.dtype == "float32" and plan.order <= 4  # those of order 8 would spill 86 registers
+    registers = 128 if route == STORED and few else 0
     for interior, boundary, warps in BLOCKS[plan.system.collocated][plan.ndim]:
         if not plan.system.collocated and plan.dtype == "float64":
             z, y, x = interior
