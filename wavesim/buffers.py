@@ -37,11 +37,6 @@ def field_view(layout: Layout, buffer: Tensor) -> Tensor:
     return view.reshape(shots, *layout.plan.box)
 
 
-def zeros(layout: Layout, shots: int, like: Tensor) -> Tensor:
-    """An aligned field of zeros [shots, cells and margins]."""
-    return like.new_zeros(shots, layout.strides.shot)
-
-
 PACKED = 2**26
 """Bytes up to which arrays share an allocation: above, their zeros take longer than a launch."""
 

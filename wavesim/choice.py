@@ -12,7 +12,6 @@ from .plan import Plan
 Triple = tuple[int, int, int]
 
 LOOP, GRAPH, STEPS = "loop", "graph", "steps"
-MODES = (LOOP, GRAPH, STEPS)
 FUSED, STORED = "fused", "stored"
 SHOT, TILE = "shot", "tile"
 CACHE_SHARE = 0.6
@@ -68,11 +67,12 @@ class Choice:
 
 Blocks = tuple[Triple, Triple, int]
 
+LINES: tuple[Blocks, ...] = (((1, 1, 256), (1, 1, 64), 2), ((1, 1, 512), (1, 1, 64), 4))
 # interior block, boundary block (z, y, x) and warps by number of dimensions, the best first: with
 # second derivatives, and with first ones
 BLOCKS: dict[bool, dict[int, tuple[Blocks, ...]]] = {
     True: {
-        1: (((1, 1, 256), (1, 1, 64), 2), ((1, 1, 512), (1, 1, 64), 4)),
+        1: LINES,
         2: (
             ((1, 8, 64), (1, 8, 32), 4),
             ((1, 4, 64), (1, 4, 32), 2),
@@ -90,7 +90,7 @@ BLOCKS: dict[bool, dict[int, tuple[Blocks, ...]]] = {
         ),
     },
     False: {
-        1: (((1, 1, 256), (1, 1, 64), 2), ((1, 1, 512), (1, 1, 64), 4)),
+        1: LINES,
         2: (
             ((1, 8, 64), (1, 8, 32), 4),
             ((1, 4, 64), (1, 4, 32), 2),

@@ -25,7 +25,8 @@ from .graph import run_steps
 from .points import PointList
 
 LOOP_CELLS = 10**10
-"""Cell updates of one launch of a loop, about a tenth of a second: an interrupt waits for it."""
+"""Cell updates of one launch of a loop, about a tenth of a second: an interrupt comes between two.
+Parts that are queued already still run."""
 
 
 @cache
