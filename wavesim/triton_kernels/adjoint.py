@@ -11,12 +11,13 @@ import triton
 import triton.language as tl
 
 from .metadata import launch_metadata
-from .points import inject, record
+from .points import ask, facts_of, inject, record
 from .stencil import pull
 from .tile import (
     block_offsets,
     cells,
     choose,
+    lacking,
     load_all,
     members,
     memory_cells,
@@ -191,7 +192,7 @@ def adjoint_tile(
     tile, numbers, arrays, step,
     PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr, NEXT: tl.constexpr,
     COLUMNS: tl.constexpr, SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr,
-    LAYERS: tl.constexpr,
+    EARLY: tl.constexpr, LAYERS: tl.constexpr,
 ):  # fmt: skip
     """``out <- pull_fields(out, bar, transposed derivatives, coefficients)`` on one block; and
     ``q <- NEXT(out, its coefficients)`` for the next stage if that does not do it itself."""
@@ -209,20 +210,25 @@ def adjoint_tile(
         bars, used = pick(fields, BARS), pick(coefs, COEFS)
     ANEW: tl.constexpr = PULL if len(PULLED) == 0 else None
     TERMS: tl.constexpr = (len(COLUMNS) - 1) // 6
+    if EARLY:
+        b = load_all(fields, BARS, base, at)
+        out = load_all(fields, OUTPUTS, base, at)
+        model = load_all(coefs, COEFS, cbase, at)
     div = ()
-    for out in tl.static_range(len(OUTPUTS)):
+    for output in tl.static_range(len(OUTPUTS)):
         total = tl.zeros(at.shape, fields[0].dtype.element_ty)
         for n in tl.static_range(TERMS):
-            if COLUMNS[1 + 6 * n] == out:
+            if COLUMNS[1 + 6 * n] == output:
                 total += transposed(
                     tile, d, bars, used, base, cbase, at, numbers, read, write,
                     ANEW, COLUMNS, n, STENCIL, LAYERS,
                 )  # fmt: skip
         div = div + (total,)
-    b = load_all(fields, BARS, base, at)
-    new = FIELDS(
-        load_all(fields, OUTPUTS, base, at), b, div, load_all(coefs, COEFS, cbase, at)
-    )  # fmt: skip
+    if not EARLY:
+        b = load_all(fields, BARS, base, at)
+        out = load_all(fields, OUTPUTS, base, at)
+        model = load_all(coefs, COEFS, cbase, at)
+    new = FIELDS(out, b, div, model)
     store_all(new, fields, OUTPUTS, base, at)
     if NEXT is not None:
         q = NEXT(pick(new, members(SLOTS, 10)), load_all(coefs, members(SLOTS, 11), cbase, at))
@@ -249,9 +255,10 @@ def pull_again(
 
 @triton.jit
 def adjoint_stage(
-    number, shot, table, numbers, arrays, step,
+    facts, shot, numbers, arrays, step,
     PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr, NEXT: tl.constexpr,
     COLUMNS: tl.constexpr, SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """A tile of one shot, transposing ``forward_stage``: the bars at source points are the
     amplitudes' cotangents, and the records' cotangents enter the adjoint fields.
@@ -261,27 +268,28 @@ def adjoint_stage(
     cotangents that are read; and for NEXT, of the next stage, its bars among the outputs, its
     coefficients, and its stored cotangents.
     """
-    tile = tile_of(table, number, shot)
-    numbers = per_tile(numbers, tile)
-    box = numbers[4]
-    key, keys = number * box[9] + shot, box[9] * box[10]
+    place, recorded, points, injected = facts
+    tile = tile_of(place, shot)
+    numbers = per_tile(numbers, tile, step)
     first = tile[1] * numbers[2][0]
     STARTS: tl.constexpr = members(SLOTS, 6)
-    record(arrays[0], first, arrays[6], step, key, keys, members(SLOTS, 2), STARTS[0])
+    RECORDED: tl.constexpr = members(SLOTS, 2)
+    KEPT: tl.constexpr = lacking(RECORDED, members(SLOTS, 1))
+    values = ask(arrays[0], first, arrays[6], step, recorded, points, RECORDED, KEPT, STARTS[0])
     if tile[0] == 0:
         adjoint_tile(
             tile, numbers, arrays, step, PULL, FIELDS, GRADIENT, NEXT, COLUMNS, SLOTS, STENCIL,
-            BLOCKS, False,
+            BLOCKS, EARLY, False,
         )  # fmt: skip
     else:
         adjoint_tile(
             tile, numbers, arrays, step, PULL, FIELDS, GRADIENT, NEXT, COLUMNS, SLOTS, STENCIL,
-            BLOCKS, True,
+            BLOCKS, EARLY, True,
         )  # fmt: skip
+    record(arrays[6], step, recorded, values, RECORDED, STARTS[0])
     count = inject(
-        arrays[0], first, arrays[7], step, key, keys, members(SLOTS, 3), members(SLOTS, 7),
-        STARTS[1],
-    )  # fmt: skip
+        arrays[0], first, arrays[7], step, injected, members(SLOTS, 3), members(SLOTS, 7), STARTS[1]
+    )
     if NEXT is not None:  # noqa: SIM102 - the one is decided when compiling
         if count > 0:
             tl.debug_barrier()
@@ -291,7 +299,7 @@ def adjoint_stage(
                 pull_again(tile, numbers, arrays, NEXT, SLOTS, BLOCKS, True)
 
 
-@triton.jit(launch_metadata=launch_metadata, do_not_specialize=["step", "first_shot", "box"])
+@triton.jit(launch_metadata=launch_metadata, do_not_specialize=["step", "first_shot", "recording", "injecting", "box"])
 def stage_adjoint_kernel(
     table, factors, profiles, clock, step, first_shot, shots, fields, coefs, read, write, hist,
     grads, recording, injecting, pulled, sizes, layers, box,
@@ -301,17 +309,20 @@ def stage_adjoint_kernel(
 ):  # fmt: skip
     """The transpose of a stage of step ``clock + step`` on a tile of a shot."""
     number, shot = tile_and_shot(shots, box[10], SHOT_FASTEST)
+    shot += first_shot
+    arrays = (fields, coefs, read, write, hist, grads, recording, injecting, pulled)
+    facts = facts_of(number, shot, table, recording, injecting, box, SLOTS)
     adjoint_stage(
-        number, first_shot + shot, table,
-        (factors, profiles, sizes, layers, box),
-        (fields, coefs, read, write, hist, grads, recording, injecting, pulled),
-        tl.load(clock) + step, PULL, FIELDS, GRADIENT, NEXT, COLUMNS, SLOTS, STENCIL, BLOCKS,
+        facts, shot, (factors, profiles, sizes, layers, box), arrays, tl.load(clock) + step,
+        PULL, FIELDS, GRADIENT, NEXT, COLUMNS, SLOTS, STENCIL, BLOCKS, False,
     )  # fmt: skip
 
 
 @triton.jit(
     launch_metadata=launch_metadata,
-    do_not_specialize=["step", "steps", "first_shot", "programs", "box"],
+    do_not_specialize=[
+        "step", "steps", "first_shot", "programs", "recording", "injecting", "box"
+    ],
 )
 def loop_adjoint_kernel(
     counters, table, factors, profiles, step, steps, first_shot, shots, programs, fields, turned,
@@ -320,11 +331,16 @@ def loop_adjoint_kernel(
     COLUMNS: tl.constexpr, SLOTS: tl.constexpr,
     PULL2: tl.constexpr, FIELDS2: tl.constexpr, GRADIENT2: tl.constexpr, NEXT2: tl.constexpr,
     COLUMNS2: tl.constexpr, SLOTS2: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr,
+    ONCE: tl.constexpr,
 ):  # fmt: skip
     """Steps ``step`` to ``step - steps``, the last stage first: see ``loop_forward_kernel``."""
     worker, shot = tl.program_id(0) // shots, first_shot + tl.program_id(0) % shots
     numbers, tiles = (factors, profiles, sizes, layers, box), box[10]
     counter, target = counters + 32 * shot, programs
+    if ONCE:
+        facts = facts_of(worker, shot, table, recording, injecting, box, SLOTS)
+        if PULL2 is not None:
+            facts2 = facts_of(worker, shot, table, recording, injecting, box, SLOTS2)
     for n in range(steps):
         odd = n % 2 == 1
         arrays = (
@@ -333,16 +349,20 @@ def loop_adjoint_kernel(
         )  # fmt: skip
         if PULL2 is not None:
             for number in range(worker, tiles, programs):
+                if not ONCE:
+                    facts2 = facts_of(number, shot, table, recording, injecting, box, SLOTS2)
                 adjoint_stage(
-                    number, shot, table, numbers, arrays, step - n,
-                    PULL2, FIELDS2, GRADIENT2, NEXT2, COLUMNS2, SLOTS2, STENCIL, BLOCKS,
+                    facts2, shot, numbers, arrays, step - n,
+                    PULL2, FIELDS2, GRADIENT2, NEXT2, COLUMNS2, SLOTS2, STENCIL, BLOCKS, ONCE,
                 )  # fmt: skip
             wait_for_all(counter, target)
             target += programs
         for number in range(worker, tiles, programs):
+            if not ONCE:
+                facts = facts_of(number, shot, table, recording, injecting, box, SLOTS)
             adjoint_stage(
-                number, shot, table, numbers, arrays, step - n,
-                PULL, FIELDS, GRADIENT, NEXT, COLUMNS, SLOTS, STENCIL, BLOCKS,
+                facts, shot, numbers, arrays, step - n,
+                PULL, FIELDS, GRADIENT, NEXT, COLUMNS, SLOTS, STENCIL, BLOCKS, ONCE,
             )  # fmt: skip
         wait_for_all(counter, target)
         target += programs

@@ -6,13 +6,14 @@ import triton
 import triton.language as tl
 
 from .metadata import launch_metadata
-from .points import inject, record
+from .points import ask, facts_of, inject, record
 from .stencil import central, second, staggered
 from .tile import (
     block_offsets,
     cells,
     choose,
     keep_history,
+    lacking,
     load_all,
     members,
     memory_cells,
@@ -109,6 +110,10 @@ def forward_tile(
     HIST: tl.constexpr = members(SLOTS, 5)
     d = block_offsets(BLOCKS, LAYERS)
     at, base, cbase = cells(tile, d, numbers[2])
+    # asked for first: the layers store in between, and what comes after has to wait for that
+    old = load_all(fields, TARGETS, base, at)
+    reads = load_all(fields, members(SLOTS, 0), base, at)
+    model = load_all(coefs, COEFS, cbase, at)
     GROUPS: tl.constexpr = COLUMNS[0]
     TERMS: tl.constexpr = (len(COLUMNS) - 1) // 6
     g = ()
@@ -125,9 +130,7 @@ def forward_tile(
                 else:
                     total -= value
         g = g + (total,)
-    old = load_all(fields, TARGETS, base, at)
-    reads = load_all(fields, members(SLOTS, 0), base, at)
-    new = UPDATE(old, reads, g, load_all(coefs, COEFS, cbase, at))
+    new = UPDATE(old, reads, g, model)
     if PUSH is not None:
         kept = past(hist, HIST, step, tile, d, numbers[4], LAYERS)
         more = PUSH(kept, load_all(changes, COEFS, cbase, at))
@@ -142,7 +145,7 @@ def forward_tile(
 
 @triton.jit
 def forward_stage(
-    number, shot, table, numbers, arrays, step,
+    facts, shot, numbers, arrays, step,
     UPDATE: tl.constexpr, HISTORY: tl.constexpr, PUSH: tl.constexpr, COLUMNS: tl.constexpr,
     SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
@@ -153,13 +156,14 @@ def forward_stage(
     stage's recordings and injections; steps by which injections are late. BLOCKS: interior block,
     then boundary block. PUSH: None, or of a tangent run the effect of changed coefficients.
     """
-    tile = tile_of(table, number, shot)
-    numbers = per_tile(numbers, tile)
-    box = numbers[4]
-    key, keys = number * box[9] + shot, box[9] * box[10]
+    place, recorded, points, injected = facts
+    tile = tile_of(place, shot)
+    numbers = per_tile(numbers, tile, step)
     first = tile[1] * numbers[2][0]
     STARTS: tl.constexpr = members(SLOTS, 6)
-    record(arrays[0], first, arrays[6], step, key, keys, members(SLOTS, 2), STARTS[0])
+    RECORDED: tl.constexpr = members(SLOTS, 2)
+    KEPT: tl.constexpr = lacking(RECORDED, members(SLOTS, 1))
+    values = ask(arrays[0], first, arrays[6], step, recorded, points, RECORDED, KEPT, STARTS[0])
     if tile[0] == 0:
         forward_tile(
             tile, numbers, arrays, step,
@@ -170,13 +174,13 @@ def forward_stage(
             tile, numbers, arrays, step,
             UPDATE, HISTORY, PUSH, COLUMNS, SLOTS, STENCIL, BLOCKS, True,
         )  # fmt: skip
+    record(arrays[6], step, recorded, values, RECORDED, STARTS[0])
     inject(
-        arrays[0], first, arrays[7], step, key, keys, members(SLOTS, 3), members(SLOTS, 7),
-        STARTS[1],
-    )  # fmt: skip
+        arrays[0], first, arrays[7], step, injected, members(SLOTS, 3), members(SLOTS, 7), STARTS[1]
+    )
 
 
-@triton.jit(launch_metadata=launch_metadata, do_not_specialize=["step", "first_shot", "box"])
+@triton.jit(launch_metadata=launch_metadata, do_not_specialize=["step", "first_shot", "recording", "injecting", "box"])
 def stage_forward_kernel(
     table, factors, profiles, clock, step, first_shot, shots, fields, coefs, changes, read, write,
     hist, recording, injecting, sizes, layers, box,
@@ -186,17 +190,20 @@ def stage_forward_kernel(
 ):  # fmt: skip
     """A stage of step ``clock + step`` on a tile of a shot, see ``forward_stage``."""
     number, shot = tile_and_shot(shots, box[10], SHOT_FASTEST)
+    shot += first_shot
+    arrays = (fields, coefs, changes, read, write, hist, recording, injecting)
+    facts = facts_of(number, shot, table, recording, injecting, box, SLOTS)
     forward_stage(
-        number, first_shot + shot, table,
-        (factors, profiles, sizes, layers, box),
-        (fields, coefs, changes, read, write, hist, recording, injecting), tl.load(clock) + step,
+        facts, shot, (factors, profiles, sizes, layers, box), arrays, tl.load(clock) + step,
         UPDATE, HISTORY, PUSH, COLUMNS, SLOTS, STENCIL, BLOCKS,
     )  # fmt: skip
 
 
 @triton.jit(
     launch_metadata=launch_metadata,
-    do_not_specialize=["step", "steps", "first_shot", "programs", "box"],
+    do_not_specialize=[
+        "step", "steps", "first_shot", "programs", "recording", "injecting", "box"
+    ],
 )
 def loop_forward_kernel(
     counters, table, factors, profiles, step, steps, first_shot, shots, programs, fields, turned,
@@ -205,6 +212,7 @@ def loop_forward_kernel(
     SLOTS: tl.constexpr,
     UPDATE2: tl.constexpr, HISTORY2: tl.constexpr, PUSH2: tl.constexpr, COLUMNS2: tl.constexpr,
     SLOTS2: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr,
+    ONCE: tl.constexpr,
 ):  # fmt: skip
     """Steps ``step`` to ``step + steps`` of one or two stages (UPDATE2 None: one).
 
@@ -215,6 +223,10 @@ def loop_forward_kernel(
     worker, shot = tl.program_id(0) // shots, first_shot + tl.program_id(0) % shots
     numbers, tiles = (factors, profiles, sizes, layers, box), box[10]
     counter, target = counters + 32 * shot, programs
+    if ONCE:
+        facts = facts_of(worker, shot, table, recording, injecting, box, SLOTS)
+        if UPDATE2 is not None:
+            facts2 = facts_of(worker, shot, table, recording, injecting, box, SLOTS2)
     for n in range(steps):
         odd = n % 2 == 1
         arrays = (
@@ -222,16 +234,20 @@ def loop_forward_kernel(
             choose(odd, read, write), hist, recording, injecting,
         )  # fmt: skip
         for number in range(worker, tiles, programs):
+            if not ONCE:
+                facts = facts_of(number, shot, table, recording, injecting, box, SLOTS)
             forward_stage(
-                number, shot, table, numbers, arrays, step + n,
+                facts, shot, numbers, arrays, step + n,
                 UPDATE, HISTORY, PUSH, COLUMNS, SLOTS, STENCIL, BLOCKS,
             )  # fmt: skip
         wait_for_all(counter, target)
         target += programs
         if UPDATE2 is not None:
             for number in range(worker, tiles, programs):
+                if not ONCE:
+                    facts2 = facts_of(number, shot, table, recording, injecting, box, SLOTS2)
                 forward_stage(
-                    number, shot, table, numbers, arrays, step + n,
+                    facts2, shot, numbers, arrays, step + n,
                     UPDATE2, HISTORY2, PUSH2, COLUMNS2, SLOTS2, STENCIL, BLOCKS,
                 )  # fmt: skip
             wait_for_all(counter, target)

@@ -70,12 +70,13 @@ class Points:
     shift: int = 0
 
     @property
-    def recorded(self) -> tuple[Tensor, ...]:
-        return self.places.offsets, self.places.cells, self.data
+    def recorded(self) -> tuple[Tensor | int, ...]:
+        return self.places.offsets, self.places.cells, self.data, self.data.shape[1]
 
     @property
-    def injected(self) -> tuple[Tensor, ...]:
-        return self.places.offsets, self.places.cells, self.places.runs, self.data
+    def injected(self) -> tuple[Tensor | int, ...]:
+        places = self.places
+        return places.offsets, places.cells, places.runs, self.data, self.data.shape[1]
 
 
 @dataclass(eq=False)
@@ -191,8 +192,8 @@ class Launcher:
         start = sum(len(h) for h in work.history[:index])
         history = tuple(range(start, start + len(work.history[index])))
         firsts = (
-            3 * sum(len(p) for p in work.recording[:index]),
-            4 * sum(len(p) for p in work.injecting[:index]),
+            4 * sum(len(p) for p in work.recording[:index]),
+            5 * sum(len(p) for p in work.injecting[:index]),
         )
         points = tuple(p.slot for p in recording), tuple(p.slot for p in injecting)
         shifts = tuple(p.shift for p in injecting)
@@ -317,8 +318,12 @@ class Launcher:
             "shots": shots,
             "programs": 1,
         }
-        found = self._kernel(kernel, "loop", shots, arguments)
-        programs = self._programs(found, shots)
+        for once in (True, False):  # a tile for every program, if there are enough of them
+            arguments["ONCE"] = once
+            found = self._kernel(kernel, ("loop", once), shots, arguments)
+            programs = self._programs(found, shots)
+            if programs == tiles(self.layout):
+                break
         for row, start in zip(counters, starts, strict=True):
             part = steps[start : start + length]
             own = {"counters": row, "step": part[0], "steps": len(part), "programs": programs}

@@ -17,71 +17,114 @@ from torch import Tensor
 
 from ..buffers import Tables
 from ..layout import Layout
-
-
-@triton.jit
-def record_channel(field, offsets, cells, data, row, key, keys, LANES: tl.constexpr):
-    """``data[row, j] = field[cells[j]]`` for the points of a key."""
-    start, stop = tl.load(offsets + key), tl.load(offsets + key + 1)
-    if stop > start:
-        out = data + row * tl.load(offsets + keys + 1)
-        for first in range(start, stop, LANES):
-            lane = first + tl.arange(0, LANES)
-            used = lane < stop
-            value = tl.load(field + tl.load(cells + lane, mask=used, other=0), mask=used, other=0.0)
-            tl.store(out + lane, value, mask=used)
-        tl.debug_barrier()
-
-
-@triton.jit
-def inject_channel(field, offsets, cells, runs, data, row, key, keys, LANES: tl.constexpr):
-    """``field[cells[j]] += data[row, j]`` for the points of a key, after the tile was stored;
-    how many there are."""
-    start, stop = tl.load(offsets + key), tl.load(offsets + key + 1)
-    if stop > start:
-        tl.debug_barrier()
-        values = data + row * tl.load(offsets + keys + 1)
-        for first in range(start, stop, LANES):
-            lane = first + tl.arange(0, LANES)
-            run = tl.load(runs + lane, mask=lane < stop, other=0)
-            leads = run > 0
-            total = tl.load(values + lane, mask=leads, other=0.0)
-            for r in range(1, tl.max(run, axis=0)):
-                total += tl.load(values + lane + r, mask=r < run, other=0.0)
-            at = field + tl.load(cells + lane, mask=leads, other=0)
-            tl.store(at, tl.load(at, mask=leads, other=0.0) + total, mask=leads)
-    return stop - start
+from .tile import members
 
 
 LANES = tl.constexpr(32)
 
 
 @triton.jit
-def record(fields, first, recording, step, key, keys, SLOTS: tl.constexpr, START: tl.constexpr):
-    """Record a key's points of every channel; three arrays each, from ``recording[START]`` on."""
+def points_of(lists, key, SLOTS: tl.constexpr, START: tl.constexpr, EACH: tl.constexpr):
+    """(start, stop) of a key's points for every channel; EACH of the lists are a channel's."""
+    out = ()
     for k in tl.static_range(len(SLOTS)):
-        record_channel(
-            fields[SLOTS[k]] + first, recording[START + 3 * k], recording[START + 3 * k + 1],
-            recording[START + 3 * k + 2], step, key, keys, LANES,
-        )  # fmt: skip
+        start = lists[START + EACH * k] + key
+        out = out + ((tl.load(start).to(tl.int32), tl.load(start + 1).to(tl.int32)),)
+    return out
+
+
+@triton.jit
+def facts_of(number, shot, table, recording, injecting, box, SLOTS: tl.constexpr):
+    """What is the same in all steps of a tile: (kind, z0, y0, x0), the points it records and where
+    the first of them lie, and those it injects."""
+    row, key = table + 4 * number, number * box[9] + shot
+    place = (tl.load(row), tl.load(row + 1), tl.load(row + 2), tl.load(row + 3))
+    STARTS: tl.constexpr = members(SLOTS, 6)
+    RECORDED: tl.constexpr = members(SLOTS, 2)
+    recorded = points_of(recording, key, RECORDED, STARTS[0], 4)
+    injected = points_of(injecting, key, members(SLOTS, 3), STARTS[1], 5)
+    cells = ()
+    for k in tl.static_range(len(RECORDED)):
+        lane = recorded[k][0] + tl.arange(0, LANES)
+        at = recording[STARTS[0] + 4 * k + 1] + lane
+        cells = cells + (tl.load(at, mask=lane < recorded[k][1], other=0),)
+    return place, recorded, cells, injected
+
+
+@triton.jit
+def ask(
+    fields, first, recording, step, points, cells, SLOTS: tl.constexpr, KEPT: tl.constexpr,
+    START: tl.constexpr,
+):  # fmt: skip
+    """The values of every channel's first points, for ``record``; of more points they are recorded
+    at once. KEPT: whether the tile leaves a field as it is.
+
+    Four lists a channel, from ``recording[START]`` on: offsets, cells, data, length of its rows.
+    """
+    out = ()
+    for k in tl.static_range(len(SLOTS)):
+        start, stop = points[k]
+        field, its_cells = fields[SLOTS[k]] + first, recording[START + 4 * k + 1]
+        row = recording[START + 4 * k + 2] + step.to(tl.int64) * recording[START + 4 * k + 3]
+        lane = start + tl.arange(0, LANES)
+        out = out + (tl.load(field + cells[k], mask=lane < stop, other=0.0),)
+        for more in range(start + LANES, stop, LANES):
+            lane = more + tl.arange(0, LANES)
+            used = lane < stop
+            at = field + tl.load(its_cells + lane, mask=used, other=0)
+            tl.store(row + lane, tl.load(at, mask=used, other=0.0), mask=used)
+        if not KEPT[k]:  # noqa: SIM102 - the one is decided when compiling
+            if stop > start:
+                tl.debug_barrier()
+    return out
+
+
+@triton.jit
+def record(recording, step, points, values, SLOTS: tl.constexpr, START: tl.constexpr):
+    """``data[step, j] = field[cells[j]]``, asked for before the tile was worked on: it does not
+    wait for them then."""
+    for k in tl.static_range(len(SLOTS)):
+        start, stop = points[k]
+        lane = start + tl.arange(0, LANES)
+        row = recording[START + 4 * k + 2] + step.to(tl.int64) * recording[START + 4 * k + 3]
+        tl.store(row + lane, values[k], mask=lane < stop)
+
+
+@triton.jit
+def inject_channel(field, cells, runs, row, start, stop):
+    """``field[cells[j]] += row[j]`` for the points from start to stop, after the tile was stored;
+    the first of those in one cell adds them all."""
+    for some in range(start, stop, LANES):
+        lane = some + tl.arange(0, LANES)
+        run = tl.load(runs + lane, mask=lane < stop, other=0)
+        leads = run > 0
+        total = tl.load(row + lane, mask=leads, other=0.0)
+        at = field + tl.load(cells + lane, mask=leads, other=0)
+        for r in range(1, tl.max(run, axis=0)):
+            total += tl.load(row + lane + r, mask=r < run, other=0.0)
+        tl.debug_barrier()
+        tl.store(at, tl.load(at, mask=leads, other=0.0) + total, mask=leads)
 
 
 @triton.jit
 def inject(
-    fields, first, injecting, step, key, keys, SLOTS: tl.constexpr, SHIFTS: tl.constexpr,
+    fields, first, injecting, step, points, SLOTS: tl.constexpr, SHIFTS: tl.constexpr,
     START: tl.constexpr,
 ):  # fmt: skip
-    """Inject a key's points of every channel; four arrays each, from ``injecting[START]`` on.
+    """Inject a tile's points of every channel; returns how many there are.
 
-    SHIFTS: steps by which each injection is late. Returns how many points there are.
+    SHIFTS: steps by which each injection is late. Five lists a channel, from ``injecting[START]``
+    on: offsets, cells, runs, data, length of its rows.
     """
-    count = key * 0
+    count = step * 0
     for k in tl.static_range(len(SLOTS)):
-        count += inject_channel(
-            fields[SLOTS[k]] + first, injecting[START + 4 * k], injecting[START + 4 * k + 1],
-            injecting[START + 4 * k + 2], injecting[START + 4 * k + 3], step + SHIFTS[k],
-            key, keys, LANES,
+        start, stop = points[k]
+        row = (step.to(tl.int64) + SHIFTS[k]) * injecting[START + 5 * k + 4]
+        inject_channel(
+            fields[SLOTS[k]] + first, injecting[START + 5 * k + 1], injecting[START + 5 * k + 2],
+            injecting[START + 5 * k + 3] + row, start, stop,
         )  # fmt: skip
+        count += stop - start
     return count
 
 
@@ -89,7 +132,7 @@ def inject(
 class PointList:
     """The points of one channel: sorting order, and per sorted point its cell and run length.
 
-    ``offsets[key]`` is where key = tile * shots + shot starts; the last entry is the row length.
+    ``offsets[key]`` is where key = tile * shots + shot starts.
     ``places`` are the sorted points' numbers in the order of (tile, shot, cell).
     """
 

@@ -19,6 +19,12 @@ def members(SLOTS, group):
     return tuple(SLOTS[start : start + SLOTS[1 + group]])
 
 
+@triton.constexpr_function
+def lacking(numbers, others):
+    """Which of some numbers are not among others."""
+    return tuple(n not in others for n in numbers)
+
+
 @triton.jit
 def pick(items, NUMBERS: tl.constexpr):
     """Some of several items."""
@@ -50,7 +56,10 @@ def choose(condition, yes, no):
 @triton.jit
 def wait_for_all(counter, target):
     """Wait until the programs that share a counter arrived, ``target`` arrivals in all. What they
-    wrote before is then visible to loads of this program."""
+    wrote before is then visible to loads of this program.
+
+    On an H200 one thread that waits by loads, in inline PTX, takes up to a half longer.
+    """
     tl.debug_barrier()
     tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu")
     while tl.atomic_add(counter, 0, sem="acquire", scope="gpu") < target:
@@ -70,19 +79,18 @@ def tile_and_shot(shots, tiles, SHOT_FASTEST: tl.constexpr):
 
 
 @triton.jit
-def tile_of(table, number, shot):
-    """(kind, shot, z0, y0, x0) of a tile of the table."""
-    row = table + 4 * number
-    x0 = tl.multiple_of(tl.load(row + 3), 16)
-    return tl.load(row), shot.to(tl.int64), tl.load(row + 1), tl.load(row + 2), x0
+def tile_of(place, shot):
+    """(kind, shot, z0, y0, x0) of a tile that lies at (kind, z0, y0, x0)."""
+    return place[0], shot.to(tl.int64), place[1], place[2], tl.multiple_of(place[3], 16)
 
 
 @triton.jit
-def per_tile(numbers, tile):
-    """The same numbers, but as if a tile's kind had a part in the strides: or the compiler computes
-    every offset before the loop over the tiles, and keeps more of them than there are registers."""
+def per_tile(numbers, tile, step):
+    """The same numbers, but as if a tile's kind and the step had a part in the strides: or the
+    compiler computes every offset before the loops, and keeps more of them than there are
+    registers."""
     factors, profiles, sizes, layers, box = numbers
-    zero = tile[0] >> 4
+    zero = (tile[0] >> 4) + (step >> 30).to(tl.int32)
     loose = ()
     for k in tl.static_range(len(layers)):
         loose = loose + (tl.multiple_of(layers[k] + zero, 16),)
