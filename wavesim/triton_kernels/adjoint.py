@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from .metadata import launch_metadata
-from .points import ask, facts_of, inject, record
+from .points import LANES, ask, facts_of, inject, points_of, record, record_asked
 from .stencil import pull
 from .tile import (
     block_offsets,
@@ -24,6 +24,7 @@ from .tile import (
     past,
     per_tile,
     pick,
+    place_of,
     store_all,
     tile_and_shot,
     tile_of,
@@ -255,10 +256,10 @@ def pull_again(
 
 @triton.jit
 def adjoint_stage(
-    facts, shot, numbers, arrays, step,
+    number, facts, shot, table, numbers, arrays, step,
     PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr, NEXT: tl.constexpr,
     COLUMNS: tl.constexpr, SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr,
-    EARLY: tl.constexpr,
+    ONCE: tl.constexpr,
 ):  # fmt: skip
     """A tile of one shot, transposing ``forward_stage``: the bars at source points are the
     amplitudes' cotangents, and the records' cotangents enter the adjoint fields.
@@ -268,27 +269,41 @@ def adjoint_stage(
     cotangents that are read; and for NEXT, of the next stage, its bars among the outputs, its
     coefficients, and its stored cotangents.
     """
-    place, recorded, points, injected = facts
-    tile = tile_of(place, shot)
-    numbers = per_tile(numbers, tile, step)
-    first = tile[1] * numbers[2][0]
     STARTS: tl.constexpr = members(SLOTS, 6)
     RECORDED: tl.constexpr = members(SLOTS, 2)
+    INJECTED: tl.constexpr = members(SLOTS, 3)
     KEPT: tl.constexpr = lacking(RECORDED, members(SLOTS, 1))
-    values = ask(arrays[0], first, arrays[6], step, recorded, points, RECORDED, KEPT, STARTS[0])
+    key = number * numbers[4][9] + shot
+    if ONCE:
+        place, recorded, cells, injected = facts
+    else:
+        place = place_of(table, number)
+        recorded = points_of(arrays[6], key, RECORDED, STARTS[0], 4)
+    tile = tile_of(place, shot)
+    numbers = per_tile(numbers, number, tile)
+    first = tile[1] * numbers[2][0]
+    if ONCE:
+        values = ask(arrays[0], first, recorded, cells, RECORDED)
+    record(
+        arrays[0], first, arrays[6], step, recorded, RECORDED, KEPT, STARTS[0],
+        LANES if ONCE else 0,
+    )  # fmt: skip
     if tile[0] == 0:
         adjoint_tile(
             tile, numbers, arrays, step, PULL, FIELDS, GRADIENT, NEXT, COLUMNS, SLOTS, STENCIL,
-            BLOCKS, EARLY, False,
+            BLOCKS, ONCE, False,
         )  # fmt: skip
     else:
         adjoint_tile(
             tile, numbers, arrays, step, PULL, FIELDS, GRADIENT, NEXT, COLUMNS, SLOTS, STENCIL,
-            BLOCKS, EARLY, True,
+            BLOCKS, ONCE, True,
         )  # fmt: skip
-    record(arrays[6], step, recorded, values, RECORDED, STARTS[0])
+    if ONCE:
+        record_asked(arrays[6], step, recorded, values, RECORDED, STARTS[0])
+    else:
+        injected = points_of(arrays[7], key, INJECTED, STARTS[1], 5)
     count = inject(
-        arrays[0], first, arrays[7], step, injected, members(SLOTS, 3), members(SLOTS, 7), STARTS[1]
+        arrays[0], first, arrays[7], step, injected, INJECTED, members(SLOTS, 7), STARTS[1]
     )
     if NEXT is not None:  # noqa: SIM102 - the one is decided when compiling
         if count > 0:
@@ -311,9 +326,8 @@ def stage_adjoint_kernel(
     number, shot = tile_and_shot(shots, box[10], SHOT_FASTEST)
     shot += first_shot
     arrays = (fields, coefs, read, write, hist, grads, recording, injecting, pulled)
-    facts = facts_of(number, shot, table, recording, injecting, box, SLOTS)
     adjoint_stage(
-        facts, shot, (factors, profiles, sizes, layers, box), arrays, tl.load(clock) + step,
+        number, None, shot, table, (factors, profiles, sizes, layers, box), arrays, tl.load(clock) + step,
         PULL, FIELDS, GRADIENT, NEXT, COLUMNS, SLOTS, STENCIL, BLOCKS, False,
     )  # fmt: skip
 
@@ -337,6 +351,7 @@ def loop_adjoint_kernel(
     worker, shot = tl.program_id(0) // shots, first_shot + tl.program_id(0) % shots
     numbers, tiles = (factors, profiles, sizes, layers, box), box[10]
     counter, target = counters + 32 * shot, programs
+    facts, facts2 = None, None
     if ONCE:
         facts = facts_of(worker, shot, table, recording, injecting, box, SLOTS)
         if PULL2 is not None:
@@ -349,19 +364,15 @@ def loop_adjoint_kernel(
         )  # fmt: skip
         if PULL2 is not None:
             for number in range(worker, tiles, programs):
-                if not ONCE:
-                    facts2 = facts_of(number, shot, table, recording, injecting, box, SLOTS2)
                 adjoint_stage(
-                    facts2, shot, numbers, arrays, step - n,
+                    number, facts2, shot, table, numbers, arrays, step - n,
                     PULL2, FIELDS2, GRADIENT2, NEXT2, COLUMNS2, SLOTS2, STENCIL, BLOCKS, ONCE,
                 )  # fmt: skip
             wait_for_all(counter, target)
             target += programs
         for number in range(worker, tiles, programs):
-            if not ONCE:
-                facts = facts_of(number, shot, table, recording, injecting, box, SLOTS)
             adjoint_stage(
-                facts, shot, numbers, arrays, step - n,
+                number, facts, shot, table, numbers, arrays, step - n,
                 PULL, FIELDS, GRADIENT, NEXT, COLUMNS, SLOTS, STENCIL, BLOCKS, ONCE,
             )  # fmt: skip
         wait_for_all(counter, target)

@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from .metadata import launch_metadata
-from .points import ask, facts_of, inject, record
+from .points import LANES, ask, facts_of, inject, points_of, record, record_asked
 from .stencil import central, second, staggered
 from .tile import (
     block_offsets,
@@ -19,6 +19,7 @@ from .tile import (
     memory_cells,
     past,
     per_tile,
+    place_of,
     store_all,
     tile_and_shot,
     tile_of,
@@ -100,7 +101,8 @@ def derivative(
 def forward_tile(
     tile, numbers, arrays, step,
     UPDATE: tl.constexpr, HISTORY: tl.constexpr, PUSH: tl.constexpr, COLUMNS: tl.constexpr,
-    SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr, LAYERS: tl.constexpr,
+    SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr, EARLY: tl.constexpr,
+    LAYERS: tl.constexpr,
 ):  # fmt: skip
     """``targets <- update(old, reads, g, coefficients)`` on one block of cells; of a tangent run
     plus ``PUSH(history, changes)``, the history being that of the run it belongs to."""
@@ -110,10 +112,10 @@ def forward_tile(
     HIST: tl.constexpr = members(SLOTS, 5)
     d = block_offsets(BLOCKS, LAYERS)
     at, base, cbase = cells(tile, d, numbers[2])
-    # asked for first: the layers store in between, and what comes after has to wait for that
-    old = load_all(fields, TARGETS, base, at)
-    reads = load_all(fields, members(SLOTS, 0), base, at)
-    model = load_all(coefs, COEFS, cbase, at)
+    if EARLY:
+        old = load_all(fields, TARGETS, base, at)
+        reads = load_all(fields, members(SLOTS, 0), base, at)
+        model = load_all(coefs, COEFS, cbase, at)
     GROUPS: tl.constexpr = COLUMNS[0]
     TERMS: tl.constexpr = (len(COLUMNS) - 1) // 6
     g = ()
@@ -130,6 +132,10 @@ def forward_tile(
                 else:
                     total -= value
         g = g + (total,)
+    if not EARLY:
+        old = load_all(fields, TARGETS, base, at)
+        reads = load_all(fields, members(SLOTS, 0), base, at)
+        model = load_all(coefs, COEFS, cbase, at)
     new = UPDATE(old, reads, g, model)
     if PUSH is not None:
         kept = past(hist, HIST, step, tile, d, numbers[4], LAYERS)
@@ -145,9 +151,9 @@ def forward_tile(
 
 @triton.jit
 def forward_stage(
-    facts, shot, numbers, arrays, step,
+    number, facts, shot, table, numbers, arrays, step,
     UPDATE: tl.constexpr, HISTORY: tl.constexpr, PUSH: tl.constexpr, COLUMNS: tl.constexpr,
-    SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr,
+    SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr, ONCE: tl.constexpr,
 ):  # fmt: skip
     """A tile of one shot: ``forward_tile`` between the recording and the injection of its points.
 
@@ -156,27 +162,41 @@ def forward_stage(
     stage's recordings and injections; steps by which injections are late. BLOCKS: interior block,
     then boundary block. PUSH: None, or of a tangent run the effect of changed coefficients.
     """
-    place, recorded, points, injected = facts
-    tile = tile_of(place, shot)
-    numbers = per_tile(numbers, tile, step)
-    first = tile[1] * numbers[2][0]
     STARTS: tl.constexpr = members(SLOTS, 6)
     RECORDED: tl.constexpr = members(SLOTS, 2)
+    INJECTED: tl.constexpr = members(SLOTS, 3)
     KEPT: tl.constexpr = lacking(RECORDED, members(SLOTS, 1))
-    values = ask(arrays[0], first, arrays[6], step, recorded, points, RECORDED, KEPT, STARTS[0])
+    key = number * numbers[4][9] + shot
+    if ONCE:
+        place, recorded, cells, injected = facts
+    else:
+        place = place_of(table, number)
+        recorded = points_of(arrays[6], key, RECORDED, STARTS[0], 4)
+    tile = tile_of(place, shot)
+    numbers = per_tile(numbers, number, tile)
+    first = tile[1] * numbers[2][0]
+    if ONCE:
+        values = ask(arrays[0], first, recorded, cells, RECORDED)
+    record(
+        arrays[0], first, arrays[6], step, recorded, RECORDED, KEPT, STARTS[0],
+        LANES if ONCE else 0,
+    )  # fmt: skip
     if tile[0] == 0:
         forward_tile(
             tile, numbers, arrays, step,
-            UPDATE, HISTORY, PUSH, COLUMNS, SLOTS, STENCIL, BLOCKS, False,
+            UPDATE, HISTORY, PUSH, COLUMNS, SLOTS, STENCIL, BLOCKS, ONCE, False,
         )  # fmt: skip
     else:
         forward_tile(
             tile, numbers, arrays, step,
-            UPDATE, HISTORY, PUSH, COLUMNS, SLOTS, STENCIL, BLOCKS, True,
+            UPDATE, HISTORY, PUSH, COLUMNS, SLOTS, STENCIL, BLOCKS, ONCE, True,
         )  # fmt: skip
-    record(arrays[6], step, recorded, values, RECORDED, STARTS[0])
+    if ONCE:
+        record_asked(arrays[6], step, recorded, values, RECORDED, STARTS[0])
+    else:
+        injected = points_of(arrays[7], key, INJECTED, STARTS[1], 5)
     inject(
-        arrays[0], first, arrays[7], step, injected, members(SLOTS, 3), members(SLOTS, 7), STARTS[1]
+        arrays[0], first, arrays[7], step, injected, INJECTED, members(SLOTS, 7), STARTS[1]
     )
 
 
@@ -192,10 +212,9 @@ def stage_forward_kernel(
     number, shot = tile_and_shot(shots, box[10], SHOT_FASTEST)
     shot += first_shot
     arrays = (fields, coefs, changes, read, write, hist, recording, injecting)
-    facts = facts_of(number, shot, table, recording, injecting, box, SLOTS)
     forward_stage(
-        facts, shot, (factors, profiles, sizes, layers, box), arrays, tl.load(clock) + step,
-        UPDATE, HISTORY, PUSH, COLUMNS, SLOTS, STENCIL, BLOCKS,
+        number, None, shot, table, (factors, profiles, sizes, layers, box), arrays, tl.load(clock) + step,
+        UPDATE, HISTORY, PUSH, COLUMNS, SLOTS, STENCIL, BLOCKS, False,
     )  # fmt: skip
 
 
@@ -223,6 +242,7 @@ def loop_forward_kernel(
     worker, shot = tl.program_id(0) // shots, first_shot + tl.program_id(0) % shots
     numbers, tiles = (factors, profiles, sizes, layers, box), box[10]
     counter, target = counters + 32 * shot, programs
+    facts, facts2 = None, None
     if ONCE:
         facts = facts_of(worker, shot, table, recording, injecting, box, SLOTS)
         if UPDATE2 is not None:
@@ -234,21 +254,17 @@ def loop_forward_kernel(
             choose(odd, read, write), hist, recording, injecting,
         )  # fmt: skip
         for number in range(worker, tiles, programs):
-            if not ONCE:
-                facts = facts_of(number, shot, table, recording, injecting, box, SLOTS)
             forward_stage(
-                facts, shot, numbers, arrays, step + n,
-                UPDATE, HISTORY, PUSH, COLUMNS, SLOTS, STENCIL, BLOCKS,
+                number, facts, shot, table, numbers, arrays, step + n,
+                UPDATE, HISTORY, PUSH, COLUMNS, SLOTS, STENCIL, BLOCKS, ONCE,
             )  # fmt: skip
         wait_for_all(counter, target)
         target += programs
         if UPDATE2 is not None:
             for number in range(worker, tiles, programs):
-                if not ONCE:
-                    facts2 = facts_of(number, shot, table, recording, injecting, box, SLOTS2)
                 forward_stage(
-                    facts2, shot, numbers, arrays, step + n,
-                    UPDATE2, HISTORY2, PUSH2, COLUMNS2, SLOTS2, STENCIL, BLOCKS,
+                    number, facts2, shot, table, numbers, arrays, step + n,
+                    UPDATE2, HISTORY2, PUSH2, COLUMNS2, SLOTS2, STENCIL, BLOCKS, ONCE,
                 )  # fmt: skip
             wait_for_all(counter, target)
             target += programs

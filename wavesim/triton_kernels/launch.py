@@ -318,29 +318,38 @@ class Launcher:
             "shots": shots,
             "programs": 1,
         }
-        for once in (True, False):  # a tile for every program, if there are enough of them
-            arguments["ONCE"] = once
-            found = self._kernel(kernel, ("loop", once), shots, arguments)
-            programs = self._programs(found, shots)
-            if programs == tiles(self.layout):
-                break
+        found, programs = self._looping(kernel, shots, arguments)
         for row, start in zip(counters, starts, strict=True):
             part = steps[start : start + length]
             own = {"counters": row, "step": part[0], "steps": len(part), "programs": programs}
             _launch(found, kernel, programs * shots, arguments | own)
         return len(starts)
 
-    def _programs(self, found: Any, shots: int) -> int:
-        """Of a shot: what was chosen, but no more than all shots' fit on the card together."""
-        if interpreting():
-            return 1  # it runs programs one after another, and they wait for each other
-        fitting = card(self.device).blocks(found.n_regs, self.choice.warps) // shots
-        if fitting == 0:
+    def _looping(self, kernel: Any, shots: int, arguments: dict[str, Any]) -> tuple[Any, int]:
+        """What runs the loop, and how many of its programs share a shot: what was chosen, but no
+        more than all shots' fit on the card together. ONCE: each of them has one tile."""
+        wanted = min(self.choice.programs or tiles(self.layout), tiles(self.layout))
+        for once in (True, False):
+            if once and (wanted < tiles(self.layout) or self._fitting(shots) < wanted):
+                continue
+            arguments["ONCE"] = once
+            found = self._kernel(kernel, ("loop", once), shots, arguments)
+            programs = min(wanted, self._fitting(shots, found))
+            if programs == wanted:
+                break
+        if programs == 0:
             raise RuntimeError(
                 f"choice: got {shots} shots in a loop, expected no more than fit on the GPU at "
                 f"once. Run fewer shots a group, or another mode."
             )
-        return min(self.choice.programs or fitting, fitting, tiles(self.layout))
+        return found, programs
+
+    def _fitting(self, shots: int, found: Any = None) -> int:
+        """Programs of a shot that are on the card at once; without a kernel, the most of any."""
+        if interpreting():
+            return 1  # it runs programs one after another, and they wait for each other
+        registers = found.n_regs if found else 0
+        return card(self.device).blocks(registers, self.choice.warps) // shots
 
 
 def _launch(found: Any, kernel: Any, programs: int, arguments: dict[str, Any]) -> None:

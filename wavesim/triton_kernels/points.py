@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..buffers import Tables
 from ..layout import Layout
-from .tile import members
+from .tile import members, place_of
 
 
 LANES = tl.constexpr(32)
@@ -35,59 +35,63 @@ def points_of(lists, key, SLOTS: tl.constexpr, START: tl.constexpr, EACH: tl.con
 
 @triton.jit
 def facts_of(number, shot, table, recording, injecting, box, SLOTS: tl.constexpr):
-    """What is the same in all steps of a tile: (kind, z0, y0, x0), the points it records and where
-    the first of them lie, and those it injects."""
-    row, key = table + 4 * number, number * box[9] + shot
-    place = (tl.load(row), tl.load(row + 1), tl.load(row + 2), tl.load(row + 3))
+    """What is the same in all steps of a tile: its place, the points that it records and where the
+    first of them lie, and those that it injects."""
+    key = number * box[9] + shot
     STARTS: tl.constexpr = members(SLOTS, 6)
     RECORDED: tl.constexpr = members(SLOTS, 2)
-    recorded = points_of(recording, key, RECORDED, STARTS[0], 4)
-    injected = points_of(injecting, key, members(SLOTS, 3), STARTS[1], 5)
-    cells = ()
+    recorded, cells = points_of(recording, key, RECORDED, STARTS[0], 4), ()
     for k in tl.static_range(len(RECORDED)):
         lane = recorded[k][0] + tl.arange(0, LANES)
         at = recording[STARTS[0] + 4 * k + 1] + lane
         cells = cells + (tl.load(at, mask=lane < recorded[k][1], other=0),)
-    return place, recorded, cells, injected
+    injected = points_of(injecting, key, members(SLOTS, 3), STARTS[1], 5)
+    return place_of(table, number), recorded, cells, injected
 
 
 @triton.jit
-def ask(
-    fields, first, recording, step, points, cells, SLOTS: tl.constexpr, KEPT: tl.constexpr,
-    START: tl.constexpr,
-):  # fmt: skip
-    """The values of every channel's first points, for ``record``; of more points they are recorded
-    at once. KEPT: whether the tile leaves a field as it is.
-
-    Four lists a channel, from ``recording[START]`` on: offsets, cells, data, length of its rows.
-    """
+def ask(fields, first, points, cells, SLOTS: tl.constexpr):
+    """The values of every channel's first points, for ``record_asked``."""
     out = ()
     for k in tl.static_range(len(SLOTS)):
-        start, stop = points[k]
-        field, its_cells = fields[SLOTS[k]] + first, recording[START + 4 * k + 1]
-        row = recording[START + 4 * k + 2] + step.to(tl.int64) * recording[START + 4 * k + 3]
-        lane = start + tl.arange(0, LANES)
-        out = out + (tl.load(field + cells[k], mask=lane < stop, other=0.0),)
-        for more in range(start + LANES, stop, LANES):
-            lane = more + tl.arange(0, LANES)
-            used = lane < stop
-            at = field + tl.load(its_cells + lane, mask=used, other=0)
-            tl.store(row + lane, tl.load(at, mask=used, other=0.0), mask=used)
-        if not KEPT[k]:  # noqa: SIM102 - the one is decided when compiling
-            if stop > start:
-                tl.debug_barrier()
+        lane = points[k][0] + tl.arange(0, LANES)
+        at = fields[SLOTS[k]] + first + cells[k]
+        out = out + (tl.load(at, mask=lane < points[k][1], other=0.0),)
     return out
 
 
 @triton.jit
-def record(recording, step, points, values, SLOTS: tl.constexpr, START: tl.constexpr):
-    """``data[step, j] = field[cells[j]]``, asked for before the tile was worked on: it does not
-    wait for them then."""
+def record_asked(recording, step, points, values, SLOTS: tl.constexpr, START: tl.constexpr):
+    """Store what was asked for before the tile was worked on: that does not wait for them then."""
     for k in tl.static_range(len(SLOTS)):
         start, stop = points[k]
         lane = start + tl.arange(0, LANES)
         row = recording[START + 4 * k + 2] + step.to(tl.int64) * recording[START + 4 * k + 3]
         tl.store(row + lane, values[k], mask=lane < stop)
+
+
+@triton.jit
+def record(
+    fields, first, recording, step, points, SLOTS: tl.constexpr, KEPT: tl.constexpr,
+    START: tl.constexpr, ASKED: tl.constexpr,
+):  # fmt: skip
+    """``data[step, j] = field[cells[j]]`` for a tile's points of every channel, but those asked
+    for. KEPT: whether the tile leaves a field as it is.
+
+    Four lists a channel, from ``recording[START]`` on: offsets, cells, data, length of its rows.
+    """
+    for k in tl.static_range(len(SLOTS)):
+        start, stop = points[k]
+        field, cells = fields[SLOTS[k]] + first, recording[START + 4 * k + 1]
+        row = recording[START + 4 * k + 2] + step.to(tl.int64) * recording[START + 4 * k + 3]
+        for some in range(start + ASKED, stop, LANES):
+            lane = some + tl.arange(0, LANES)
+            used = lane < stop
+            at = field + tl.load(cells + lane, mask=used, other=0)
+            tl.store(row + lane, tl.load(at, mask=used, other=0.0), mask=used)
+        if not KEPT[k]:  # noqa: SIM102 - the one is decided when compiling
+            if stop > start:
+                tl.debug_barrier()
 
 
 @triton.jit

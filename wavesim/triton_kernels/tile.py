@@ -79,18 +79,24 @@ def tile_and_shot(shots, tiles, SHOT_FASTEST: tl.constexpr):
 
 
 @triton.jit
+def place_of(table, number):
+    """(kind, z0, y0, x0) of a tile of the table."""
+    row = table + 4 * number
+    return tl.load(row), tl.load(row + 1), tl.load(row + 2), tl.load(row + 3)
+
+
+@triton.jit
 def tile_of(place, shot):
     """(kind, shot, z0, y0, x0) of a tile that lies at (kind, z0, y0, x0)."""
     return place[0], shot.to(tl.int64), place[1], place[2], tl.multiple_of(place[3], 16)
 
 
 @triton.jit
-def per_tile(numbers, tile, step):
-    """The same numbers, but as if a tile's kind and the step had a part in the strides: or the
-    compiler computes every offset before the loops, and keeps more of them than there are
-    registers."""
+def per_tile(numbers, number, tile):
+    """The same numbers, but as if a tile's number had a part in the strides: or the compiler
+    computes every offset before the loops, and keeps more of them than there are registers."""
     factors, profiles, sizes, layers, box = numbers
-    zero = (tile[0] >> 4) + (step >> 30).to(tl.int32)
+    zero = (number >> 30) + (tile[0] >> 4)
     loose = ()
     for k in tl.static_range(len(layers)):
         loose = loose + (tl.multiple_of(layers[k] + zero, 16),)
