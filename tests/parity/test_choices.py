@@ -21,10 +21,12 @@ pytestmark = pytest.mark.skipif(
     not (interpreting() or torch.cuda.is_available()), reason="needs TRITON_INTERPRET=1 or a GPU"
 )
 BOX = (12, 60), ((3, 0), (5, 6))
-BLOCKS = (  # interior block, boundary block, warps; in the last all tiles are boundary tiles
-    ((1, 4, 16), (1, 4, 16), 8),
-    ((1, 4, 16), (1, 2, 16), 1),
-    ((1, 8, 128), (1, 8, 32), 4),
+CHOICES = (
+    Choice("graph", (1, 4, 16), (1, 4, 16), 8, 2),
+    Choice("graph", (1, 4, 16), (1, 2, 16), 1, 2),
+    Choice("graph", (1, 8, 128), (1, 8, 32), 4, 2),  # boundary tiles only
+    Choice("loop", (1, 8, 32), (1, 8, 32), 4, 1),
+    Choice("loop", (1, 16, 128), (1, 16, 128), 8, 2),  # a tile for every program
 )
 
 
@@ -47,8 +49,7 @@ def test_every_choice_gives_the_same_bits(equation, monkeypatch):
     )
     weights = {k: v.to(dtype) for k, v in experiment.weights().items()}
     runs, asked = [], []
-    for interior, boundary, warps in BLOCKS:
-        choice = Choice("graph", interior, boundary, warps, 2)
+    for choice in CHOICES:
 
         def choose(task, device, autotune, choice=choice):
             asked.append((choice, task.adjoint))
@@ -63,7 +64,7 @@ def test_every_choice_gives_the_same_bits(equation, monkeypatch):
 
         gradients = experiment.gradients(loss)
         runs.append(found | {f"gradient {k}": g for k, g in gradients.items()})
-    assert len(set(asked)) == 2 * len(BLOCKS)
+    assert len(set(asked)) == 2 * len(CHOICES)
     for other in runs[1:]:
         assert other.keys() == runs[0].keys()
         for name, value in runs[0].items():

@@ -39,7 +39,7 @@ def test_parts_of_a_loop_give_its_bits(experiment, monkeypatch):
     count, real = [], launch._launch
     monkeypatch.setattr(launch, "_launch", lambda *a: (count.append(1), real(*a)))
     whole, launches = everything(experiment), len(count)
-    monkeypatch.setattr(launch, "LOOP_CELLS", 1)
+    monkeypatch.setattr(launch, "PART_CELLS", 1)
     parts = everything(experiment)
     assert len(count) - launches == 5 * launches  # two of the ten steps each
     assert all(torch.equal(parts[k], whole[k]) for k in whole)
@@ -48,7 +48,7 @@ def test_parts_of_a_loop_give_its_bits(experiment, monkeypatch):
 def test_an_interrupt_between_parts_leaves_nothing_behind(experiment, monkeypatch):
     """Ctrl-C is raised where it was pressed; the next call gives the bits of an undisturbed one."""
     expected = everything(experiment)
-    monkeypatch.setattr(launch, "LOOP_CELLS", 1)
+    monkeypatch.setattr(launch, "PART_CELLS", 1)
     real, left = launch._launch, iter([True, True])
 
     def interrupted(*arguments):

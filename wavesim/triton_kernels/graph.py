@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 import torch
@@ -13,13 +14,41 @@ FIRST, CHUNK = 2, 16
 """Steps before a graph and of it, even numbers: buffers that change places every step are back."""
 
 
-def run_steps(advance: Callable[[int], None], steps: range, clock: Tensor) -> int:
+PART_CELLS = 10**10
+"""Cell updates of a part of a run, about a tenth of a second: an interrupt comes between two."""
+AHEAD = 2
+
+
+class Lead:
+    """Keeps the host no more than `AHEAD` parts before the device: so an interrupt is heard while a
+    long run is on the device, and what is queued already ends soon."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.waits = device.type == "cuda" and not torch.cuda.is_current_stream_capturing()
+        self.parts: deque[torch.cuda.Event] = deque()
+        self.cells = 0
+
+    def launched(self, cells: int) -> None:
+        """Updates of so many cells more were."""
+        self.cells += cells
+        if self.waits and self.cells >= PART_CELLS:
+            self.cells = 0
+            self.parts.append(torch.cuda.Event(blocking=True))
+            self.parts[-1].record()
+            if len(self.parts) > AHEAD:
+                self.parts.popleft().synchronize()
+
+
+def run_steps(
+    advance: Callable[[int], None], steps: range, clock: Tensor, lead: Lead, cells: int
+) -> int:
     """Advance by every step of a range; the number of them that graphs replayed.
 
     ``advance(n)`` launches the kernels of step ``clock + n``. The first steps are launched one by
     one and compile what is new; the next chunk is captured, with an advance of the clock at its
     end, and replayed as often as it fits; what is left is launched again. A graph runs on the
     caller's stream and belongs to this call: its addresses are those of the call's tensors.
+    cells: that a step updates, of which the lead is told.
     """
     replays = (len(steps) - FIRST) // CHUNK
     if replays < 2 or not _can_capture(clock):
@@ -39,6 +68,7 @@ def run_steps(advance: Callable[[int], None], steps: range, clock: Tensor) -> in
             graph.capture_end()
     for _ in range(replays):
         graph.replay()
+        lead.launched(cells * CHUNK)
     clock.zero_()
     for n in steps[FIRST + CHUNK * replays :]:
         advance(n)

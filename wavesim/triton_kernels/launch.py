@@ -21,13 +21,8 @@ from ..plan import Plan
 from ..stencils import CENTRAL, SECOND, STAGGERED
 from .adjoint import loop_adjoint_kernel, stage_adjoint_kernel
 from .forward import loop_forward_kernel, stage_forward_kernel
-from .graph import run_steps
+from .graph import PART_CELLS, Lead, run_steps
 from .points import PointList
-
-LOOP_CELLS = 10**10
-"""Cell updates of one launch of a loop, about a tenth of a second: an interrupt comes between two.
-Parts that are queued already still run."""
-
 
 @cache
 def jitted(function: Callable) -> Callable:
@@ -238,18 +233,21 @@ class Launcher:
     def run(self, steps: range) -> dict[str, int]:
         """Every step of a range, group of shots by group: launches, and steps in graphs."""
         launches = replayed = 0
+        lead = Lead(self.device)
         for first in range(0, self.plan.shots, self.choice.shots):
             shots = min(self.choice.shots, self.plan.shots - first)
+            cells = prod(self.layout.extent) * shots
             if self.choice.mode == LOOP:
-                launches += self._loop(steps, first, shots)
+                launches += self._loop(steps, first, shots, lead)
                 continue
             advance = partial(self._step, start=steps[0], first_shot=first, shots=shots)
             launches += len(steps) * len(self.stages)
             if self.choice.mode == GRAPH and self.clock is not None:
-                replayed += run_steps(advance, steps, self.clock)
+                replayed += run_steps(advance, steps, self.clock, lead, cells)
             else:
                 for n in steps:
                     advance(n)
+                    lead.launched(cells)
         return {"kernel_launches": launches, "graph_steps": replayed}
 
     def _kernel(self, kernel: Any, name: Hashable, shots: int, arguments: dict[str, Any]) -> Any:
@@ -301,11 +299,11 @@ class Launcher:
             "launch_cooperative_grid": not interpreting(),
         }
 
-    def _loop(self, steps: range, first_shot: int, shots: int) -> int:
+    def _loop(self, steps: range, first_shot: int, shots: int, lead: Lead) -> int:
         """Launch the whole loop, a few times if it is long; the number of launches."""
         kernel = loop_adjoint_kernel if self.adjoint else loop_forward_kernel
         cells = prod(self.layout.extent) * shots
-        length = max(2, LOOP_CELLS // cells // 2 * 2)
+        length = max(2, PART_CELLS // cells // 2 * 2)
         starts = range(0, len(steps), length)
         counters = torch.zeros(
             len(starts), 32 * self.plan.shots, dtype=torch.int32, device=self.device
@@ -323,6 +321,7 @@ class Launcher:
             part = steps[start : start + length]
             own = {"counters": row, "step": part[0], "steps": len(part), "programs": programs}
             _launch(found, kernel, programs * shots, arguments | own)
+            lead.launched(cells * len(part))
         return len(starts)
 
     def _looping(self, kernel: Any, shots: int, arguments: dict[str, Any]) -> tuple[Any, int]:
