@@ -144,8 +144,10 @@ def _places(layout: Layout) -> np.ndarray:
 
 
 def _bounds(layout: Layout) -> np.ndarray:
-    """The first place of every (tile, shot), and one after the last."""
-    return np.arange(tiles(layout) * layout.plan.shots + 1, dtype=np.int64) * layout.strides.shot
+    """The first place of every (tile, shot), one after the last, and one after all others."""
+    first = np.arange(tiles(layout) * layout.plan.shots + 2, dtype=np.int64) * layout.strides.shot
+    first[-1] = np.iinfo(np.int64).max
+    return first
 
 
 @dataclass(frozen=True, eq=False)

@@ -127,7 +127,9 @@ class Layout:
 
 @lru_cache(maxsize=32)
 def tile_table(layout: Layout) -> np.ndarray:
-    """Rows (kind, z0, y0, x0) int32 that cover every cell of the box once, boundary tiles first.
+    """Rows (kind, z0, y0, x0) int32 that cover every cell of the box once: boundary tiles first,
+    which evens out the work of programs that have several; in three dimensions in the order of
+    their cells, which shares more of the caches.
 
     kind 0 is an interior block without boundary work; otherwise a boundary block, bit a set where
     a layer along axis a can be felt, and bit 3 always.
@@ -148,7 +150,8 @@ def tile_table(layout: Layout) -> np.ndarray:
     outer = np.column_stack([8 + near @ (1, 2, 4), corners])
     inner = _corners(start, stop, big)
     inner = np.column_stack([np.zeros(len(inner), dtype=int), inner])
-    return np.concatenate([outer, inner]).astype(np.int32)
+    table = np.concatenate([outer, inner]).astype(np.int32)
+    return table[np.lexsort(table.T[:0:-1])] if layout.plan.ndim == 3 else table
 
 
 def _corners(start: np.ndarray, stop: np.ndarray, size: np.ndarray) -> np.ndarray:

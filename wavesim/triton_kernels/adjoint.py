@@ -273,14 +273,17 @@ def adjoint_stage(
     RECORDED: tl.constexpr = members(SLOTS, 2)
     INJECTED: tl.constexpr = members(SLOTS, 3)
     KEPT: tl.constexpr = lacking(RECORDED, members(SLOTS, 1))
-    key = number * numbers[4][9] + shot
+    box = numbers[4]
+    key, keys = number * box[9] + shot, box[9] * box[10]
     if ONCE:
         place, recorded, cells, injected = facts
+        part = number >> 26
     else:
         place = place_of(table, number)
-        recorded = points_of(arrays[6], key, RECORDED, STARTS[0], 4)
+        recorded = points_of(arrays[6], key, keys, RECORDED, STARTS[0], 3)
+        part = place[0]
     tile = tile_of(place, shot)
-    numbers = per_tile(numbers, number, tile)
+    numbers = per_tile(numbers, part)
     first = tile[1] * numbers[2][0]
     if ONCE:
         values = ask(arrays[0], first, recorded, cells, RECORDED)
@@ -301,10 +304,10 @@ def adjoint_stage(
     if ONCE:
         record_asked(arrays[6], step, recorded, values, RECORDED, STARTS[0])
     else:
-        injected = points_of(arrays[7], key, INJECTED, STARTS[1], 5)
+        injected = points_of(arrays[7], key, keys, INJECTED, STARTS[1], 4)
     count = inject(
-        arrays[0], first, arrays[7], step, injected, INJECTED, members(SLOTS, 7), STARTS[1]
-    )
+        arrays[0], first, arrays[7], step, injected, INJECTED, members(SLOTS, 7), STARTS[1],
+    )  # fmt: skip
     if NEXT is not None:  # noqa: SIM102 - the one is decided when compiling
         if count > 0:
             tl.debug_barrier()
@@ -314,7 +317,7 @@ def adjoint_stage(
                 pull_again(tile, numbers, arrays, NEXT, SLOTS, BLOCKS, True)
 
 
-@triton.jit(launch_metadata=launch_metadata, do_not_specialize=["step", "first_shot", "recording", "injecting", "box"])
+@triton.jit(launch_metadata=launch_metadata, do_not_specialize=["step", "first_shot", "box"])
 def stage_adjoint_kernel(
     table, factors, profiles, clock, step, first_shot, shots, fields, coefs, read, write, hist,
     grads, recording, injecting, pulled, sizes, layers, box,
@@ -327,16 +330,15 @@ def stage_adjoint_kernel(
     shot += first_shot
     arrays = (fields, coefs, read, write, hist, grads, recording, injecting, pulled)
     adjoint_stage(
-        number, None, shot, table, (factors, profiles, sizes, layers, box), arrays, tl.load(clock) + step,
+        number, None, shot, table, (factors, profiles, sizes, layers, box), arrays,
+        tl.load(clock) + step,
         PULL, FIELDS, GRADIENT, NEXT, COLUMNS, SLOTS, STENCIL, BLOCKS, False,
     )  # fmt: skip
 
 
 @triton.jit(
     launch_metadata=launch_metadata,
-    do_not_specialize=[
-        "step", "steps", "first_shot", "programs", "recording", "injecting", "box"
-    ],
+    do_not_specialize=["step", "steps", "first_shot", "programs", "box"],
 )
 def loop_adjoint_kernel(
     counters, table, factors, profiles, step, steps, first_shot, shots, programs, fields, turned,

@@ -166,14 +166,17 @@ def forward_stage(
     RECORDED: tl.constexpr = members(SLOTS, 2)
     INJECTED: tl.constexpr = members(SLOTS, 3)
     KEPT: tl.constexpr = lacking(RECORDED, members(SLOTS, 1))
-    key = number * numbers[4][9] + shot
+    box = numbers[4]
+    key, keys = number * box[9] + shot, box[9] * box[10]
     if ONCE:
         place, recorded, cells, injected = facts
+        part = number >> 26
     else:
         place = place_of(table, number)
-        recorded = points_of(arrays[6], key, RECORDED, STARTS[0], 4)
+        recorded = points_of(arrays[6], key, keys, RECORDED, STARTS[0], 3)
+        part = place[0]
     tile = tile_of(place, shot)
-    numbers = per_tile(numbers, number, tile)
+    numbers = per_tile(numbers, part)
     first = tile[1] * numbers[2][0]
     if ONCE:
         values = ask(arrays[0], first, recorded, cells, RECORDED)
@@ -194,13 +197,13 @@ def forward_stage(
     if ONCE:
         record_asked(arrays[6], step, recorded, values, RECORDED, STARTS[0])
     else:
-        injected = points_of(arrays[7], key, INJECTED, STARTS[1], 5)
+        injected = points_of(arrays[7], key, keys, INJECTED, STARTS[1], 4)
     inject(
-        arrays[0], first, arrays[7], step, injected, INJECTED, members(SLOTS, 7), STARTS[1]
-    )
+        arrays[0], first, arrays[7], step, injected, INJECTED, members(SLOTS, 7), STARTS[1],
+    )  # fmt: skip
 
 
-@triton.jit(launch_metadata=launch_metadata, do_not_specialize=["step", "first_shot", "recording", "injecting", "box"])
+@triton.jit(launch_metadata=launch_metadata, do_not_specialize=["step", "first_shot", "box"])
 def stage_forward_kernel(
     table, factors, profiles, clock, step, first_shot, shots, fields, coefs, changes, read, write,
     hist, recording, injecting, sizes, layers, box,
@@ -213,16 +216,15 @@ def stage_forward_kernel(
     shot += first_shot
     arrays = (fields, coefs, changes, read, write, hist, recording, injecting)
     forward_stage(
-        number, None, shot, table, (factors, profiles, sizes, layers, box), arrays, tl.load(clock) + step,
+        number, None, shot, table, (factors, profiles, sizes, layers, box), arrays,
+        tl.load(clock) + step,
         UPDATE, HISTORY, PUSH, COLUMNS, SLOTS, STENCIL, BLOCKS, False,
     )  # fmt: skip
 
 
 @triton.jit(
     launch_metadata=launch_metadata,
-    do_not_specialize=[
-        "step", "steps", "first_shot", "programs", "recording", "injecting", "box"
-    ],
+    do_not_specialize=["step", "steps", "first_shot", "programs", "box"],
 )
 def loop_forward_kernel(
     counters, table, factors, profiles, step, steps, first_shot, shots, programs, fields, turned,

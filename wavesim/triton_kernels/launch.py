@@ -24,6 +24,7 @@ from .forward import loop_forward_kernel, stage_forward_kernel
 from .graph import PART_CELLS, Lead, run_steps
 from .points import PointList
 
+
 @cache
 def jitted(function: Callable) -> Callable:
     """An equation's pointwise function as a jit function; the interpreter calls it as it is."""
@@ -65,13 +66,12 @@ class Points:
     shift: int = 0
 
     @property
-    def recorded(self) -> tuple[Tensor | int, ...]:
-        return self.places.offsets, self.places.cells, self.data, self.data.shape[1]
+    def recorded(self) -> tuple[Tensor, ...]:
+        return self.places.offsets, self.places.cells, self.data
 
     @property
-    def injected(self) -> tuple[Tensor | int, ...]:
-        places = self.places
-        return places.offsets, places.cells, places.runs, self.data, self.data.shape[1]
+    def injected(self) -> tuple[Tensor, ...]:
+        return self.places.offsets, self.places.cells, self.places.runs, self.data
 
 
 @dataclass(eq=False)
@@ -101,6 +101,8 @@ def on_device(device: torch.device):
         yield
 
 
+FEW_PROGRAMS = 128
+"""Registers of a thread where every program has one tile: so few programs fit with more."""
 REGISTER_LIMITS = (56, 64, 72, 80, 96, 128, 168, 255)
 """ptxas sometimes gives up a register too many to fit one more block on a processor, and spills a
 few bytes; told a limit it does not. The lowest without spills is taken: it fits most blocks."""
@@ -187,8 +189,8 @@ class Launcher:
         start = sum(len(h) for h in work.history[:index])
         history = tuple(range(start, start + len(work.history[index])))
         firsts = (
-            4 * sum(len(p) for p in work.recording[:index]),
-            5 * sum(len(p) for p in work.injecting[:index]),
+            3 * sum(len(p) for p in work.recording[:index]),
+            4 * sum(len(p) for p in work.injecting[:index]),
         )
         points = tuple(p.slot for p in recording), tuple(p.slot for p in injecting)
         shifts = tuple(p.shift for p in injecting)
@@ -316,23 +318,28 @@ class Launcher:
             "shots": shots,
             "programs": 1,
         }
-        found, programs = self._looping(kernel, shots, arguments)
+        found, programs, constants = self._looping(kernel, shots, arguments)
         for row, start in zip(counters, starts, strict=True):
             part = steps[start : start + length]
             own = {"counters": row, "step": part[0], "steps": len(part), "programs": programs}
-            _launch(found, kernel, programs * shots, arguments | own)
+            _launch(found, kernel, programs * shots, arguments | constants | own)
             lead.launched(cells * len(part))
         return len(starts)
 
-    def _looping(self, kernel: Any, shots: int, arguments: dict[str, Any]) -> tuple[Any, int]:
-        """What runs the loop, and how many of its programs share a shot: what was chosen, but no
-        more than all shots' fit on the card together. ONCE: each of them has one tile."""
+    def _looping(
+        self, kernel: Any, shots: int, arguments: dict[str, Any]
+    ) -> tuple[Any, int, dict[str, Any]]:
+        """What runs the loop, how many of its programs share a shot (what was chosen, but no more
+        than all shots' fit on the card together), and what it is compiled for: ONCE, each of them
+        has one tile."""
         wanted = min(self.choice.programs or tiles(self.layout), tiles(self.layout))
         for once in (True, False):
             if once and (wanted < tiles(self.layout) or self._fitting(shots) < wanted):
                 continue
-            arguments["ONCE"] = once
-            found = self._kernel(kernel, ("loop", once), shots, arguments)
+            own = {"ONCE": once}
+            if once and not torch.version.hip:
+                own["maxnreg"] = self.choice.registers or FEW_PROGRAMS
+            found = self._kernel(kernel, ("loop", once), shots, arguments | own)
             programs = min(wanted, self._fitting(shots, found))
             if programs == wanted:
                 break
@@ -341,7 +348,7 @@ class Launcher:
                 f"choice: got {shots} shots in a loop, expected no more than fit on the GPU at "
                 f"once. Run fewer shots a group, or another mode."
             )
-        return found, programs
+        return found, programs, own
 
     def _fitting(self, shots: int, found: Any = None) -> int:
         """Programs of a shot that are on the card at once; without a kernel, the most of any."""

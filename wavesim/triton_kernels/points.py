@@ -19,17 +19,18 @@ from ..buffers import Tables
 from ..layout import Layout
 from .tile import members, place_of
 
-
 LANES = tl.constexpr(32)
 
 
 @triton.jit
-def points_of(lists, key, SLOTS: tl.constexpr, START: tl.constexpr, EACH: tl.constexpr):
-    """(start, stop) of a key's points for every channel; EACH of the lists are a channel's."""
+def points_of(lists, key, keys, SLOTS: tl.constexpr, START: tl.constexpr, EACH: tl.constexpr):
+    """(start, stop) of a key's points for every channel, and the length of a step's samples; EACH
+    of the lists are a channel's."""
     out = ()
     for k in tl.static_range(len(SLOTS)):
-        start = lists[START + EACH * k] + key
-        out = out + ((tl.load(start).to(tl.int32), tl.load(start + 1).to(tl.int32)),)
+        offsets = lists[START + EACH * k]
+        start, stop = tl.load(offsets + key).to(tl.int32), tl.load(offsets + key + 1).to(tl.int32)
+        out = out + ((start, stop, tl.load(offsets + keys + 1)),)
     return out
 
 
@@ -37,15 +38,15 @@ def points_of(lists, key, SLOTS: tl.constexpr, START: tl.constexpr, EACH: tl.con
 def facts_of(number, shot, table, recording, injecting, box, SLOTS: tl.constexpr):
     """What is the same in all steps of a tile: its place, the points that it records and where the
     first of them lie, and those that it injects."""
-    key = number * box[9] + shot
+    key, keys = number * box[9] + shot, box[9] * box[10]
     STARTS: tl.constexpr = members(SLOTS, 6)
     RECORDED: tl.constexpr = members(SLOTS, 2)
-    recorded, cells = points_of(recording, key, RECORDED, STARTS[0], 4), ()
+    recorded, cells = points_of(recording, key, keys, RECORDED, STARTS[0], 3), ()
     for k in tl.static_range(len(RECORDED)):
         lane = recorded[k][0] + tl.arange(0, LANES)
-        at = recording[STARTS[0] + 4 * k + 1] + lane
+        at = recording[STARTS[0] + 3 * k + 1] + lane
         cells = cells + (tl.load(at, mask=lane < recorded[k][1], other=0),)
-    injected = points_of(injecting, key, members(SLOTS, 3), STARTS[1], 5)
+    injected = points_of(injecting, key, keys, members(SLOTS, 3), STARTS[1], 4)
     return place_of(table, number), recorded, cells, injected
 
 
@@ -64,9 +65,9 @@ def ask(fields, first, points, cells, SLOTS: tl.constexpr):
 def record_asked(recording, step, points, values, SLOTS: tl.constexpr, START: tl.constexpr):
     """Store what was asked for before the tile was worked on: that does not wait for them then."""
     for k in tl.static_range(len(SLOTS)):
-        start, stop = points[k]
+        start, stop, length = points[k]
         lane = start + tl.arange(0, LANES)
-        row = recording[START + 4 * k + 2] + step.to(tl.int64) * recording[START + 4 * k + 3]
+        row = recording[START + 3 * k + 2] + step * length
         tl.store(row + lane, values[k], mask=lane < stop)
 
 
@@ -78,12 +79,12 @@ def record(
     """``data[step, j] = field[cells[j]]`` for a tile's points of every channel, but those asked
     for. KEPT: whether the tile leaves a field as it is.
 
-    Four lists a channel, from ``recording[START]`` on: offsets, cells, data, length of its rows.
+    Three lists a channel, from ``recording[START]`` on: offsets, cells, data.
     """
     for k in tl.static_range(len(SLOTS)):
-        start, stop = points[k]
-        field, cells = fields[SLOTS[k]] + first, recording[START + 4 * k + 1]
-        row = recording[START + 4 * k + 2] + step.to(tl.int64) * recording[START + 4 * k + 3]
+        start, stop, length = points[k]
+        field, cells = fields[SLOTS[k]] + first, recording[START + 3 * k + 1]
+        row = recording[START + 3 * k + 2] + step * length
         for some in range(start + ASKED, stop, LANES):
             lane = some + tl.arange(0, LANES)
             used = lane < stop
@@ -117,16 +118,15 @@ def inject(
 ):  # fmt: skip
     """Inject a tile's points of every channel; returns how many there are.
 
-    SHIFTS: steps by which each injection is late. Five lists a channel, from ``injecting[START]``
-    on: offsets, cells, runs, data, length of its rows.
+    SHIFTS: steps by which each injection is late. Four lists a channel, from ``injecting[START]``
+    on: offsets, cells, runs, data.
     """
     count = step * 0
     for k in tl.static_range(len(SLOTS)):
-        start, stop = points[k]
-        row = (step.to(tl.int64) + SHIFTS[k]) * injecting[START + 5 * k + 4]
+        start, stop, length = points[k]
         inject_channel(
-            fields[SLOTS[k]] + first, injecting[START + 5 * k + 1], injecting[START + 5 * k + 2],
-            injecting[START + 5 * k + 3] + row, start, stop,
+            fields[SLOTS[k]] + first, injecting[START + 4 * k + 1], injecting[START + 4 * k + 2],
+            injecting[START + 4 * k + 3] + (step + SHIFTS[k]) * length, start, stop,
         )  # fmt: skip
         count += stop - start
     return count
@@ -136,7 +136,7 @@ def inject(
 class PointList:
     """The points of one channel: sorting order, and per sorted point its cell and run length.
 
-    ``offsets[key]`` is where key = tile * shots + shot starts.
+    ``offsets[key]`` is where key = tile * shots + shot starts; the last entry is the row length.
     ``places`` are the sorted points' numbers in the order of (tile, shot, cell).
     """
 

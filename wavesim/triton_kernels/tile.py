@@ -92,11 +92,12 @@ def tile_of(place, shot):
 
 
 @triton.jit
-def per_tile(numbers, number, tile):
-    """The same numbers, but as if a tile's number had a part in the strides: or the compiler
-    computes every offset before the loops, and keeps more of them than there are registers."""
+def per_tile(numbers, part):
+    """The same numbers, but as if something of the tile had a part in the strides: or the compiler
+    computes every offset before the loops, and keeps more of them than there are registers.
+    part: below 16."""
     factors, profiles, sizes, layers, box = numbers
-    zero = (number >> 30) + (tile[0] >> 4)
+    zero = part >> 4
     loose = ()
     for k in tl.static_range(len(layers)):
         loose = loose + (tl.multiple_of(layers[k] + zero, 16),)
