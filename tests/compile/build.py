@@ -28,7 +28,7 @@ from wavesim.layout import Layout
 from wavesim.plan import Plan
 from wavesim.triton_kernels.adjoint import loop_adjoint_kernel, stage_adjoint_kernel
 from wavesim.triton_kernels.forward import loop_forward_kernel, stage_forward_kernel
-from wavesim.triton_kernels.launch import REGISTER_LIMITS, Launcher
+from wavesim.triton_kernels.launch import FEW_PROGRAMS, REGISTER_LIMITS, Launcher
 
 TARGETS = {
     "sm_80": GPUTarget("cuda", 80, 32),
@@ -94,8 +94,9 @@ def sources(plan: Plan):
             yield f"{name}-{index}", source(kernel, arguments), launcher.choice.warps
         if plan.ndim < 3:  # as `choice.candidates`
             kernel = loop_adjoint_kernel if adjoint else loop_forward_kernel
-            loop = source(kernel, launcher.loop_arguments() | numbers)
-            yield f"{name}-loop", loop, launcher.choice.warps
+            for once in (False, True):
+                loop = source(kernel, launcher.loop_arguments() | numbers | {"ONCE": once})
+                yield f"{name}-{'once' if once else 'loop'}", loop, launcher.choice.warps
 
 
 TYPES = {torch.float32: "*fp32", torch.float64: "*fp64", torch.int64: "*i64", torch.int32: "*i32"}
@@ -140,9 +141,9 @@ def ptxas(ptx: str, limit: int | None) -> dict[str, int]:
     return {"registers": used, "spilled_bytes": spills}
 
 
-def registers(ptx: str) -> dict[str, int | None]:
-    """What is launched: without a limit, or at the launcher's lowest that spills nothing."""
-    first = found = {"limit": None, **ptxas(ptx, None)}
+def registers(ptx: str, limit: int | None) -> dict[str, int | None]:
+    """What is launched: with the limit, or at the launcher's lowest that spills nothing."""
+    first = found = {"limit": limit, **ptxas(ptx, limit)}
     for limit in REGISTER_LIMITS:
         if found["spilled_bytes"] == 0:
             break
@@ -163,7 +164,7 @@ def main(target: str, dtype: str, order: str, ndim: str, *equations: str) -> Non
             row |= {"order": int(order), "ndim": int(ndim), "triton": triton.__version__}
             row["torch"] = torch.__version__
             if "ptx" in built.asm:
-                row |= registers(built.asm["ptx"])
+                row |= registers(built.asm["ptx"], FEW_PROGRAMS if name.endswith("once") else None)
             print(json.dumps(row), flush=True)
 
 

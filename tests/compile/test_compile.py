@@ -59,9 +59,11 @@ def test_kernels_compile_and_spill_nothing():
         stages = len(REGISTRY[combination[-1]].build(combination[3]).stages)
         routes = ["adjoint-fused", "adjoint-stored"][:stages]
         assert kinds == {"forward", "tangent", *routes}, combination
-        assert any(r["kernel"] == "forward-loop" for r in rows) == (combination[3] < 3)
+        for loop in ("forward-loop", "forward-once"):
+            assert any(r["kernel"] == loop for r in rows) == (combination[3] < 3)
         if combination[0] != "gfx942":
-            assert all(r["spilled_bytes"] == 0 for r in rows), rows
+            kept = [r for r in rows if not r["kernel"].endswith("once")]  # not run if they spill
+            assert all(r["spilled_bytes"] == 0 for r in kept), rows
 
 
 @pytest.mark.skipif(EVERYTHING, reason="the whole set is being built")

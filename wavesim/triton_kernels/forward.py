@@ -105,7 +105,11 @@ def forward_tile(
     LAYERS: tl.constexpr,
 ):  # fmt: skip
     """``targets <- update(old, reads, g, coefficients)`` on one block of cells; of a tangent run
-    plus ``PUSH(history, changes)``, the history being that of the run it belongs to."""
+    plus ``PUSH(history, changes)``, the history being that of the run it belongs to.
+
+    EARLY: ask for a block's own values first, which takes registers; what the layers store keeps
+    later loads from being asked for before.
+    """
     fields, coefs, changes, read, write, hist, _, _ = arrays
     TARGETS: tl.constexpr = members(SLOTS, 1)
     COEFS: tl.constexpr = members(SLOTS, 4)
@@ -160,7 +164,8 @@ def forward_stage(
     COLUMNS: groups, then (source, axis, side, group, sign, first memory or -1) per derivative.
     SLOTS: fields read, targets, recorded, injected into; coefficients; history; the first of the
     stage's recordings and injections; steps by which injections are late. BLOCKS: interior block,
-    then boundary block. PUSH: None, or of a tangent run the effect of changed coefficients.
+    then boundary block. PUSH: None, or of a tangent run the effect of changed coefficients. ONCE:
+    the tile is its program's only one, and these ``facts`` of it are known.
     """
     STARTS: tl.constexpr = members(SLOTS, 6)
     RECORDED: tl.constexpr = members(SLOTS, 2)
@@ -232,14 +237,13 @@ def loop_forward_kernel(
     UPDATE: tl.constexpr, HISTORY: tl.constexpr, PUSH: tl.constexpr, COLUMNS: tl.constexpr,
     SLOTS: tl.constexpr,
     UPDATE2: tl.constexpr, HISTORY2: tl.constexpr, PUSH2: tl.constexpr, COLUMNS2: tl.constexpr,
-    SLOTS2: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr,
-    ONCE: tl.constexpr,
+    SLOTS2: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr, ONCE: tl.constexpr,
 ):  # fmt: skip
     """Steps ``step`` to ``step + steps`` of one or two stages (UPDATE2 None: one).
 
-    ``programs`` of them share a shot: tiles are dealt out cyclically, and all wait for each other
-    after a stage. After an odd number of steps the fields are ``turned``, and the buffers of the
-    memories changed over.
+    ``programs`` of them share a shot: tiles are dealt out cyclically (ONCE: one to each), and all
+    wait for each other after a stage. After an odd number of steps the fields are ``turned``, and
+    the buffers of the memories changed over.
     """
     worker, shot = tl.program_id(0) // shots, first_shot + tl.program_id(0) % shots
     numbers, tiles = (factors, profiles, sizes, layers, box), box[10]

@@ -102,28 +102,30 @@ def on_device(device: torch.device):
 
 
 FEW_PROGRAMS = 128
-"""Registers of a thread where every program has one tile: so few programs fit with more."""
+"""Registers of a thread where every program has one tile: with them loads can be asked for early,
+and there are too few programs to need the room. Left alone, ptxas takes 80."""
 REGISTER_LIMITS = (56, 64, 72, 80, 96, 128, 168, 255)
 """ptxas sometimes gives up a register too many to fit one more block on a processor, and spills a
 few bytes; told a limit it does not. The lowest without spills is taken: it fits most blocks."""
 _compiled: dict[Hashable, Any] = {}
 
 
-def spill_free(kernel: Any, arguments: dict[str, Any]) -> Any:
-    """The compiled kernel, loaded: as it is if it spills nothing or its registers are given, else
-    with the lowest limit of them that does not, or the highest one."""
+def spill_free(kernel: Any, arguments: dict[str, Any], limit: int | None = None) -> Any:
+    """The compiled kernel, loaded: with the limit if there is one, as it is if it spills nothing or
+    its registers are given, else with the lowest limit that spills nothing, or the highest one."""
 
-    def built(**options: int) -> Any:
-        found = kernel.warmup(**arguments, **options, grid=(1,))
+    def built(**options: int | None) -> Any:
+        found = kernel.warmup(**{**arguments, **options}, grid=(1,))
         found._init_handles()
         return found
 
-    first = found = built()
-    if first.n_spills == 0 or "maxnreg" in arguments or torch.version.hip:
+    hip = torch.version.hip
+    first = found = built() if limit is None or hip else built(maxnreg=limit)
+    if first.n_spills == 0 or "maxnreg" in arguments or hip:
         return first
-    for limit in REGISTER_LIMITS:
-        if limit > first.n_regs:
-            found = built(maxnreg=limit)
+    for higher in REGISTER_LIMITS:
+        if higher > first.n_regs:
+            found = built(maxnreg=higher)
             if found.n_spills == 0:
                 break
     return found
@@ -252,7 +254,14 @@ class Launcher:
                     lead.launched(cells)
         return {"kernel_launches": launches, "graph_steps": replayed}
 
-    def _kernel(self, kernel: Any, name: Hashable, shots: int, arguments: dict[str, Any]) -> Any:
+    def _kernel(
+        self,
+        kernel: Any,
+        name: Hashable,
+        shots: int,
+        arguments: dict[str, Any],
+        limit: int | None = None,
+    ) -> Any:
         """What runs these arguments: found once for all calls that are alike."""
         if interpreting():
             return kernel
@@ -261,7 +270,7 @@ class Launcher:
             kept = len(self.common["hist"])
             key = (kernel, name, shots, self.layout, self.device, points, kept, self.tangent)
             if key not in _compiled:
-                _compiled[key] = spill_free(kernel, arguments)
+                _compiled[key] = spill_free(kernel, arguments, limit)
             self.known[name, shots] = _compiled[key]
         return self.known[name, shots]
 
@@ -337,9 +346,10 @@ class Launcher:
             if once and (wanted < tiles(self.layout) or self._fitting(shots) < wanted):
                 continue
             own = {"ONCE": once}
-            if once and not torch.version.hip:
-                own["maxnreg"] = self.choice.registers or FEW_PROGRAMS
-            found = self._kernel(kernel, ("loop", once), shots, arguments | own)
+            limit = FEW_PROGRAMS if once else None
+            found = self._kernel(kernel, ("loop", once), shots, arguments | own, limit)
+            if once and not interpreting() and found.n_spills:
+                continue
             programs = min(wanted, self._fitting(shots, found))
             if programs == wanted:
                 break
