@@ -17,6 +17,9 @@ SHOT, TILE = "shot", "tile"
 CACHE_SHARE = 0.6
 """Of the L2 cache that a group of shots may fill. On an H200 two of 16 shots of 1000^2 scalar waves
 are faster together than one, three or four: its cache is in two halves."""
+PAIR_SHARE = 0.75
+"""Of it that two shots in a loop may fill: acoustic 16 x 1000^2 fills 0.7, and does 100 * 10^9 cells
+a second forward against 75 with a launch a stage."""
 
 
 @dataclass(frozen=True)
@@ -68,18 +71,19 @@ class Choice:
 Blocks = tuple[Triple, Triple, int]
 
 LINES: tuple[Blocks, ...] = (((1, 1, 256), (1, 1, 64), 2), ((1, 1, 512), (1, 1, 64), 4))
+PLANES: tuple[Blocks, ...] = (
+    ((1, 8, 64), (1, 8, 32), 4),
+    ((1, 16, 64), (1, 16, 32), 8),
+    ((1, 4, 64), (1, 4, 32), 2),
+    ((1, 8, 32), (1, 8, 32), 4),
+    ((1, 16, 64), (1, 16, 32), 4),
+)
 # interior block, boundary block (z, y, x) and warps by number of dimensions, the best first: with
 # second derivatives, and with first ones
 BLOCKS: dict[bool, dict[int, tuple[Blocks, ...]]] = {
     True: {
         1: LINES,
-        2: (
-            ((1, 8, 64), (1, 8, 32), 4),
-            ((1, 4, 64), (1, 4, 32), 2),
-            ((1, 8, 32), (1, 8, 32), 4),
-            ((1, 8, 64), (1, 4, 32), 4),
-            ((1, 8, 64), (1, 8, 32), 2),
-        ),
+        2: PLANES,
         3: (
             ((2, 4, 32), (2, 4, 32), 4),
             ((2, 4, 32), (2, 4, 32), 2),
@@ -91,13 +95,7 @@ BLOCKS: dict[bool, dict[int, tuple[Blocks, ...]]] = {
     },
     False: {
         1: LINES,
-        2: (
-            ((1, 8, 64), (1, 8, 32), 4),
-            ((1, 4, 64), (1, 4, 32), 2),
-            ((1, 4, 64), (1, 4, 32), 4),
-            ((1, 8, 32), (1, 8, 32), 4),
-            ((1, 8, 64), (1, 4, 32), 4),
-        ),
+        2: PLANES,
         3: (
             ((4, 4, 32), (4, 4, 32), 4),
             ((2, 4, 32), (2, 4, 32), 2),
@@ -108,6 +106,11 @@ BLOCKS: dict[bool, dict[int, tuple[Blocks, ...]]] = {
     },
 }
 MOST_CANDIDATES = 12
+LARGE = 2**19
+"""Cells of a shot from which a forward loop has the second blocks, in two dimensions: larger tiles
+read less beside themselves, but on smaller grids a shot's programs share them out unevenly. On an
+H200, 10^9 cells a second with the first blocks and the second: scalar 16 x 1000^2 183 and 199, one
+of 1000^2 125 and 152, acoustic 16 x 1000^2 88 and 100, but scalar 32 x 300^2 134 and 116."""
 
 
 def _route(system: System) -> str:
@@ -145,6 +148,8 @@ def _fitting(plan: Plan, card: Card, adjoint: bool) -> int:
     """Shots of which what a step touches stays in the cache."""
     shot, shared = working_set(plan, adjoint)
     most = (int(CACHE_SHARE * card.cache_bytes) - shared) // shot
+    if most < 2 <= (int(PAIR_SHARE * card.cache_bytes) - shared) // shot:
+        most = 2
     return -(-plan.shots // -(-plan.shots // most)) if most > 0 else 0  # groups of a size
 
 
@@ -153,15 +158,22 @@ def _loops(plan: Plan, card: Card) -> bool:
     return card.cooperative and plan.ndim < 3 and len(plan.system.stages) <= 2
 
 
+def _light(plan: Plan) -> bool:
+    """Whether a cell takes few registers, and large blocks of them are no burden."""
+    derivatives = sum(len(stage.derivatives) for stage in plan.system.stages)
+    return plan.ndim == 2 and plan.dtype == "float32" and plan.order <= 4 and derivatives <= 4
+
+
 @lru_cache(maxsize=64)
 def default_choice(plan: Plan, card: Card, *, adjoint: bool = False) -> Choice:
     """The untuned choice: the whole loop in one launch where what a step touches stays in the
     cache, with as many shots together as do; else a launch a stage. One of several shots alone
     gives too few programs work for that."""
-    first, group = _launched(plan, adjoint)[0], _fitting(plan, card, adjoint)
+    launched, group = _launched(plan, adjoint), _fitting(plan, card, adjoint)
     if _loops(plan, card) and group >= min(2, plan.shots):
-        return replace(first, mode=LOOP, shots=group)
-    return first
+        large = not adjoint and _light(plan) and prod(plan.box) >= LARGE
+        return replace(launched[int(large)], mode=LOOP, shots=group)
+    return launched[0]
 
 
 def working_set(plan: Plan, adjoint: bool) -> tuple[int, int]:
