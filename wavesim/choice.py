@@ -18,8 +18,8 @@ CACHE_SHARE = 0.6
 """Of the L2 cache that a group of shots may fill. On an H200 two of 16 shots of 1000^2 scalar waves
 are faster together than one, three or four: its cache is in two halves."""
 PAIR_SHARE = 0.75
-"""Of it that two shots in a loop may fill: acoustic 16 x 1000^2 fills 0.7, and does 100 * 10^9 cells
-a second forward against 75 with a launch a stage."""
+"""Of it that two shots in a loop may fill. Acoustic 16 x 1000^2 fills 0.7; forward it does
+100 * 10^9 cells a second in a loop, 75 with a launch a stage."""
 
 
 @dataclass(frozen=True)
