@@ -141,7 +141,7 @@ class Launcher:
                  changes: tuple[Tensor, ...] = (), *, adjoint: bool = False) -> None:  # fmt: skip
         self.layout, self.plan, self.choice = layout, layout.plan, layout.choice
         self.work, self.adjoint, self.tangent = work, adjoint, bool(changes)
-        self.device = tables.tiles.device
+        self.device, self.interpreted = tables.tiles.device, interpreting()
         numbers = Sizes.of(layout, coefs[0].shape[0] > 1)
         self.common = {
             "table": tables.tiles,
@@ -263,7 +263,7 @@ class Launcher:
         limit: int | None = None,
     ) -> Any:
         """What runs these arguments: found once for all calls that are alike."""
-        if interpreting():
+        if self.interpreted:
             return kernel
         if (name, shots) not in self.known:
             points = tuple(stage["SLOTS"] for stage in self.stages)
@@ -307,7 +307,7 @@ class Launcher:
             **self.stages[0],
             **{f"{k}2": v for k, v in second.items()},
             "turned": () if still else self.buffers[1]["fields"],
-            "launch_cooperative_grid": not interpreting(),
+            "launch_cooperative_grid": not self.interpreted,
         }
 
     def _loop(self, steps: range, first_shot: int, shots: int, lead: Lead) -> int:
@@ -348,7 +348,7 @@ class Launcher:
             own = {"ONCE": once}
             limit = FEW_PROGRAMS if once else None
             found = self._kernel(kernel, ("loop", once), shots, arguments | own, limit)
-            if once and not interpreting() and found.n_spills:
+            if once and not self.interpreted and found.n_spills:
                 continue
             programs = min(wanted, self._fitting(shots, found))
             if programs == wanted:
@@ -362,7 +362,7 @@ class Launcher:
 
     def _fitting(self, shots: int, found: Any = None) -> int:
         """Programs of a shot that are on the card at once; without a kernel, the most of any."""
-        if interpreting():
+        if self.interpreted:
             return 1  # it runs programs one after another, and they wait for each other
         registers = found.n_regs if found else 0
         return card(self.device).blocks(registers, self.choice.warps) // shots
