@@ -18,6 +18,7 @@ from benchmarks.cases import Case as Benchmark
 from benchmarks.cases import Experiment
 from wavesim import trials
 from wavesim.choice import default_choice
+from wavesim.triton_kernels import graph, launch
 
 W2, W3 = ((20, 20), (20, 20)), ((8, 9), (7, 8), (10, 6))
 CASES = [
@@ -115,6 +116,7 @@ FORCED = [
     {"mode": "graph"},
     {"mode": "loop", "shots": 9},
     {"mode": "loop", "shots": 2},
+    {"mode": "loop", "shots": 1},  # a tile for every program
     {"mode": "loop", "programs": 1},
     {"mode": "loop", "programs": 7, "warps": 2},
     {"mode": "loop", "interior": (1, 16, 64), "boundary": (1, 4, 32)},
@@ -133,6 +135,23 @@ def test_no_choice_changes_a_bit(changes, gpu, monkeypatch):
     found = run(case, "triton", torch.float32, gpu)
     for ours, theirs in zip(found, expected, strict=True):
         assert all(torch.equal(ours[k], theirs[k]) for k in theirs)
+
+
+@pytest.mark.parametrize("mode", ["loop", "graph", "steps"])
+def test_the_host_stays_close_to_the_device(mode, gpu, monkeypatch):
+    """It waits for the last part but two; that changes no bit."""
+    force(monkeypatch, mode=mode)
+    experiment = Experiment(Benchmark("scalar", (60, 70), 2, 100), True, "cuda")
+    expected = [experiment.records(experiment.run()), *experiment.gradients().values()]
+    expected = [t.clone() for t in expected]
+    waited, wait = [], torch.cuda.Event.synchronize
+    monkeypatch.setattr(torch.cuda.Event, "synchronize", lambda e: (waited.append(e), wait(e)))
+    for module in (graph, launch):
+        monkeypatch.setattr(module, "PART_CELLS", 1)
+    found = [experiment.records(experiment.run()), *experiment.gradients().values()]
+    parts = {"loop": 50, "graph": 6, "steps": 100}[mode]
+    assert len(waited) == 2 * (parts - graph.AHEAD)
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
 @pytest.mark.parametrize(
