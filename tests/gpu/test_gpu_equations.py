@@ -54,11 +54,11 @@ def test_ten_runs_give_the_same_bits(case, gpu):
         assert all(torch.equal(again[k], first[k]) for k in first)
 
 
-FORCED = [
-    {"mode": mode, "shots": 1, "route": route}
-    for mode in ("steps", "graph", "loop")
-    for route in ("fused", "stored")
+MODES = [
+    *({"mode": mode, "shots": 1} for mode in ("steps", "graph", "loop")),
+    {"mode": "loop", "programs": 3},  # of several tiles each
 ]
+FORCED = [{**mode, "route": route} for mode in MODES for route in ("fused", "stored")]
 
 
 @pytest.mark.parametrize("changes", FORCED, ids=str)
