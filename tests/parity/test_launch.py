@@ -21,7 +21,7 @@ class Compiler:
         if maxnreg is None:
             found = SimpleNamespace(n_regs=self.used, n_spills=self.spills, limit=None)
         else:
-            spills = 2 * (maxnreg < self.wanted)
+            spills = 9 * (maxnreg < self.wanted)
             found = SimpleNamespace(n_regs=maxnreg, n_spills=spills, limit=maxnreg)
         found._init_handles = lambda: None
         return found
@@ -31,15 +31,26 @@ class Compiler:
     ("used", "spills", "wanted", "limit", "tried"),
     [
         (64, 0, 0, None, [None]),
-        (72, 2, 75, 80, [None, 80]),
-        (72, 2, 110, 128, [None, 80, 96, 128]),
-        (128, 4, 140, 168, [None, 168]),
-        (128, 4, 999, 255, [None, 168, 255]),
+        (64, 4, 72, None, [None]),
+        (72, 6, 75, 80, [None, 80]),
+        (72, 6, 110, 128, [None, 80, 96, 128]),
+        (128, 9, 140, 168, [None, 168]),
+        (128, 9, 999, 255, [None, 168, 255]),
     ],
 )
-def test_the_lowest_limit_without_spills_is_taken(monkeypatch, used, spills, wanted, limit, tried):
-    """No limit where nothing spills, and none at or below what spilled already."""
+def test_the_lowest_limit_that_spills_little_is_taken(
+    monkeypatch, used, spills, wanted, limit, tried
+):
+    """No limit where little spills, and none at or below what spilled already."""
     monkeypatch.setattr(torch.version, "hip", None)
     compiler = Compiler(used, spills, wanted)
-    assert launch.spill_free(compiler, {}).limit == limit
+    assert launch.fitted(compiler, {}).limit == limit
     assert compiler.tried == tried
+
+
+def test_a_limit_of_the_launchers_is_where_it_starts(monkeypatch):
+    """And it goes up from there."""
+    monkeypatch.setattr(torch.version, "hip", None)
+    compiler = Compiler(80, 0, 150)
+    assert launch.fitted(compiler, {}, 128).limit == 168
+    assert compiler.tried == [128, 168]

@@ -105,14 +105,16 @@ FEW_PROGRAMS = 128
 """Registers of a thread where every program has one tile: with them loads can be asked for early,
 and there are too few programs to need the room. Left alone, ptxas takes 80."""
 REGISTER_LIMITS = (56, 64, 72, 80, 96, 128, 168, 255)
-"""ptxas sometimes gives up a register too many to fit one more block on a processor, and spills a
-few bytes; told a limit it does not. The lowest without spills is taken: it fits most blocks."""
+FEW_SPILLS = 4
+"""Registers that a thread may spill: ptxas gives some up to fit one more block on a processor, and
+that is worth more. On an H200 the adjoint loop of scalar 16 x 1000^2 takes 201 us a step with 72
+registers, 133 with 64."""
 _compiled: dict[Hashable, Any] = {}
 
 
-def spill_free(kernel: Any, arguments: dict[str, Any], limit: int | None = None) -> Any:
-    """The compiled kernel, loaded: with the limit if there is one, as it is if it spills nothing or
-    its registers are given, else with the lowest limit that spills nothing, or the highest one."""
+def fitted(kernel: Any, arguments: dict[str, Any], limit: int | None = None) -> Any:
+    """The compiled kernel, loaded: with the limit if there is one, as it is if it spills little or
+    its registers are given, else with the lowest limit that spills little, or the highest one."""
 
     def built(**options: int | None) -> Any:
         found = kernel.warmup(**{**arguments, **options}, grid=(1,))
@@ -121,12 +123,12 @@ def spill_free(kernel: Any, arguments: dict[str, Any], limit: int | None = None)
 
     hip = torch.version.hip
     first = found = built() if limit is None or hip else built(maxnreg=limit)
-    if first.n_spills == 0 or "maxnreg" in arguments or hip:
+    if first.n_spills <= FEW_SPILLS or "maxnreg" in arguments or hip:
         return first
     for higher in REGISTER_LIMITS:
         if higher > first.n_regs:
             found = built(maxnreg=higher)
-            if found.n_spills == 0:
+            if found.n_spills <= FEW_SPILLS:
                 break
     return found
 
@@ -270,7 +272,7 @@ class Launcher:
             kept = len(self.common["hist"])
             key = (kernel, name, shots, self.layout, self.device, points, kept, self.tangent)
             if key not in _compiled:
-                _compiled[key] = spill_free(kernel, arguments, limit)
+                _compiled[key] = fitted(kernel, arguments, limit)
             self.known[name, shots] = _compiled[key]
         return self.known[name, shots]
 
@@ -348,7 +350,7 @@ class Launcher:
             own = {"ONCE": once}
             limit = FEW_PROGRAMS if once else None
             found = self._kernel(kernel, ("loop", once), shots, arguments | own, limit)
-            if once and not self.interpreted and found.n_spills:
+            if once and not self.interpreted and found.n_spills > FEW_SPILLS:
                 continue
             programs = min(wanted, self._fitting(shots, found))
             if programs == wanted:
