@@ -94,7 +94,7 @@ def sources(plan: Plan):
             yield f"{name}-{index}", source(kernel, arguments), launcher.choice.warps
         if plan.ndim < 3:  # as `choice.candidates`
             kernel = loop_adjoint_kernel if adjoint else loop_forward_kernel
-            for once in (False, True):
+            for once in (False, True) if name in ("forward", "adjoint-fused") else (False,):
                 loop = source(kernel, launcher.loop_arguments() | numbers | {"ONCE": once})
                 yield f"{name}-{'once' if once else 'loop'}", loop, launcher.choice.warps
 
