@@ -11,9 +11,11 @@ from adjoint.cases import LOWEST, case_id, dot, make
 from conftest import pick_device
 from unit.tuned import plan_of
 
+import wavesim
 from wavesim import trials
 from wavesim.choice import Card, Choice, default_choice
 from wavesim.device import interpreting
+from wavesim.equations import REGISTRY
 from wavesim.plan import Plan
 from wavesim.tuning import Task
 
@@ -69,6 +71,45 @@ def test_every_choice_gives_the_same_bits(equation, monkeypatch):
         assert other.keys() == runs[0].keys()
         for name, value in runs[0].items():
             assert torch.equal(other[name], value), name
+
+
+@pytest.mark.parametrize(("equation", "channels"), [("scalar", ["u"]), ("acoustic", ["p", "vy"])])
+def test_many_points_in_a_tile(equation, channels, monkeypatch):
+    """More than are recorded at once, some in one cell, of two channels: a loop of one tile a
+    program gives the bits of a launch a stage."""
+    device, rng = pick_device(), torch.Generator().manual_seed(1)
+    names = [p.name for p in REGISTRY[equation].parameters]
+    model = [1500 + 500 * torch.rand(12, 50, generator=rng).to(device) for _ in names]
+
+    def places(count: int, y: int, x: int) -> torch.Tensor:
+        at = [torch.randint(0, n, (2, count), generator=rng) for n in (y, x)]
+        return torch.stack(at, -1).to(device)
+
+    amplitudes = [torch.randn(2, 40, 3, generator=rng).to(device) for _ in channels]
+    cells, receivers = [[places(n, 10, x) for _ in channels] for n, x in ((40, 9), (75, 40))]
+
+    def everything(choice: Choice) -> list[torch.Tensor]:
+        monkeypatch.setattr(trials, "choose", lambda *_: (choice, "tuned"))
+        inputs = [x.clone().requires_grad_() for x in (*model, *amplitudes)]
+        sources = zip(channels, inputs[len(model) :], cells, strict=True)
+        out = getattr(wavesim, equation)(
+            **dict(zip(names, inputs, strict=False)),
+            spacing=10.0,
+            dt=1e-3,
+            sources={c: wavesim.Sources(a, at) for c, a, at in sources},
+            receivers={c: wavesim.Receivers(at) for c, at in zip(channels, receivers, strict=True)},
+            boundary=wavesim.PML(width=3, frequency=25.0),
+            max_velocity=3000.0,
+            backend="triton",
+        )
+        records = [out.receivers[c] for c in channels]
+        loss = torch.stack([r.square().sum() for r in records]).sum()
+        return [*records, *torch.autograd.grad(loss, inputs)]
+
+    expected = everything(CHOICES[0])
+    found = everything(Choice("loop", (1, 32, 64), (1, 32, 64), 4, 2))
+    assert all(x.abs().max() > 0 for x in expected)
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
 @pytest.mark.parametrize("case", LOWEST, ids=case_id)
