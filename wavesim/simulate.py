@@ -44,8 +44,8 @@ def scalar(v: Tensor, **options: Unpack[Options]) -> Result:
         resampling: taper and padding of the resampling.
         backend: "auto" (Triton for tensors on a GPU, else eager), "triton" or "eager".
         history: what the gradient keeps of the forward run.
-        validate: False skips all checks of values, and with them the only synchronisation with
-            the device; it needs ``max_velocity`` and the boundary's ``frequency``.
+        validate: False skips all checks of values, and with them the only readback from the
+            device; it needs ``max_velocity`` and the boundary's ``frequency``.
         autotune: how the kernels are laid out, which changes their speed and no bit of the result:
             "cached" takes what was found fastest before (`wavesim.tune`), else a default; True
             measures first, forward and backward, where nothing is kept; False takes the default.

@@ -12,10 +12,9 @@ from ..device import interpreting
 
 FIRST, CHUNK = 2, 16
 """Steps before a graph and of it, even numbers: buffers that change places every step are back."""
-
-
 PART_CELLS = 10**10
-"""Cell updates of a part of a run, about a tenth of a second: an interrupt comes between two."""
+"""Cell updates of a part of a run; an interrupt comes between two. On an H200, a twentieth of a
+second of scalar waves in two dimensions, and up to one and a half of elastic ones in three."""
 AHEAD = 2
 
 

@@ -107,8 +107,8 @@ and there are too few programs to need the room. Left alone, ptxas takes 80."""
 REGISTER_LIMITS = (56, 64, 72, 80, 96, 128, 168, 255)
 FEW_SPILLS = 4
 """Registers that a thread may spill: ptxas gives some up to fit one more block on a processor, and
-that is worth more. On an H200 the adjoint loop of scalar 16 x 1000^2 takes 201 us a step with 72
-registers, 133 with 64."""
+that is worth more. On an H200 the adjoint loop of scalar 16 x 1000^2 took 201 us a step when its
+text came to 72 registers, and 133 when it was changed a little and came to 64."""
 _compiled: dict[Hashable, Any] = {}
 
 
