@@ -69,6 +69,8 @@ def dry() -> Iterator[None]:
         mock.patch("wavesim.device.triton_obstacle", lambda device: None),
         mock.patch("wavesim.trials.interpreting", lambda: True),
         mock.patch("wavesim.stepping.Launcher.run", lambda self, steps: NOTHING),
+        mock.patch("wavesim.triton_kernels.lists.compiled", lambda *a: None),
+        mock.patch("wavesim.triton_kernels.lists.execute", lambda *a: None),
     ):
         yield
 

@@ -15,12 +15,12 @@ from .layout import (
     PROFILE_MARGIN,
     Layout,
     Strides,
+    near_tiles,
     profile_rows,
     round_up,
     spacing_factors,
     tile_of_block,
     tile_table,
-    tiles,
 )
 
 
@@ -133,21 +133,10 @@ class Memory:
 
 def _places(layout: Layout) -> np.ndarray:
     """By boundary-sized block, where the points of the tile that owns it begin among the places
-    (tile, shot, cell) in the order of the point lists, and the origin of a shot's cells.
-
-    A row of blocks more along the first axis, for index -1: a tile after all others.
-    """
-    axis_end = [(0, int(a == layout.lead)) for a in range(3)]
-    owner = np.pad(tile_of_block(layout), axis_end, constant_values=tiles(layout))
+    (tile, shot, cell) in the order of the point lists, and the origin of a shot's cells."""
     s = layout.strides
-    return owner.ravel().astype(np.int64) * (layout.plan.shots * s.shot) + s.origin
-
-
-def _bounds(layout: Layout) -> np.ndarray:
-    """The first place of every (tile, shot), one after the last, and one after all others."""
-    first = np.arange(tiles(layout) * layout.plan.shots + 2, dtype=np.int64) * layout.strides.shot
-    first[-1] = np.iinfo(np.int64).max
-    return first
+    owner = tile_of_block(layout).ravel().astype(np.int64)
+    return owner * (layout.plan.shots * s.shot) + s.origin
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +150,6 @@ class Tables:
 
     tiles: Tensor
     places: Tensor
-    bounds: Tensor
     factors: Tensor
     profiles: Tensor
 
@@ -174,7 +162,6 @@ class Tables:
         return Tables(
             tiles=torch.from_numpy(tile_table(layout)).to(device),
             places=torch.from_numpy(_places(layout)).to(device),
-            bounds=torch.from_numpy(_bounds(layout)).to(device),
             factors=real(spacing_factors(layout)),
             profiles=real(profile_rows(layout)),
         )
@@ -182,3 +169,9 @@ class Tables:
     def nodes(self, three: int, start: int, stop: int) -> Tensor:
         """The node profile's rows on a range of one of the three axes, [3, cells]."""
         return self.profiles[three, :3, PROFILE_MARGIN + start : PROFILE_MARGIN + stop]
+
+
+@lru_cache(maxsize=32)
+def near_table(layout: Layout, device: torch.device) -> Tensor:
+    """`layout.near_tiles` on a device, kept as `Tables` are."""
+    return torch.from_numpy(near_tiles(layout)).to(device)

@@ -174,6 +174,27 @@ def tile_of_block(layout: Layout) -> np.ndarray:
     return owner
 
 
+@lru_cache(maxsize=32)
+def near_tiles(layout: Layout) -> np.ndarray:
+    """By tile, those whose cells its stencils reach along an axis, which reach its own; int32, rows
+    filled up with the tile itself to a power of two."""
+    owner, size = tile_of_block(layout), layout.choice.boundary
+    both = [np.empty((0, 2), dtype=np.int32)]
+    for axis in range(layout.lead, 3):
+        for far in range(1, -(-layout.plan.stencil_reach // size[axis]) + 1):
+            blocks = np.moveaxis(owner, axis, 0)
+            pairs = np.stack([blocks[:-far].ravel(), blocks[far:].ravel()], 1)
+            both += [pairs, pairs[:, ::-1]]
+    pairs = np.unique(np.concatenate(both), axis=0)
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    count = np.bincount(pairs[:, 0], minlength=tiles(layout))
+    width = 1 << int(max(count.max() - 1, 0)).bit_length()
+    out = np.repeat(np.arange(tiles(layout), dtype=np.int32)[:, None], width, 1)
+    rank = np.arange(len(pairs)) - (np.cumsum(count) - count)[pairs[:, 0]]
+    out[pairs[:, 0], rank] = pairs[:, 1]
+    return out
+
+
 @dataclass(frozen=True)
 class Sizes:
     """The numbers that kernels get as arguments.

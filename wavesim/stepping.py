@@ -16,7 +16,7 @@ from .layout import Layout
 from .plan import Plan
 from .points import add, at_cells, take
 from .triton_kernels.launch import Launcher, Points, Work
-from .triton_kernels.points import PointList
+from .triton_kernels.lists import PointList
 
 Tensors = tuple[Tensor, ...]
 Given = Tensor | None

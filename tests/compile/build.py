@@ -27,8 +27,9 @@ from wavesim.history import DeviceHistory
 from wavesim.layout import Layout
 from wavesim.plan import Plan
 from wavesim.triton_kernels.adjoint import loop_adjoint_kernel, stage_adjoint_kernel
+from wavesim.triton_kernels.compiled import FEW_SPILLS, REGISTER_LIMITS
 from wavesim.triton_kernels.forward import loop_forward_kernel, stage_forward_kernel
-from wavesim.triton_kernels.launch import FEW_PROGRAMS, FEW_SPILLS, REGISTER_LIMITS, Launcher
+from wavesim.triton_kernels.launch import FEW_PROGRAMS, Launcher
 
 TARGETS = {
     "sm_80": GPUTarget("cuda", 80, 32),

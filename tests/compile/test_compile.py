@@ -14,7 +14,7 @@ import pytest
 
 from wavesim.equations import REGISTRY
 from wavesim.stencils import ORDERS
-from wavesim.triton_kernels.launch import FEW_SPILLS
+from wavesim.triton_kernels.compiled import FEW_SPILLS
 
 BUILD = Path(__file__).parent / "build.py"
 ROOT = BUILD.parents[2]

@@ -36,8 +36,8 @@ def everything(experiment):
 
 def test_parts_of_a_loop_give_its_bits(experiment, monkeypatch):
     """Of an even number of steps each, so that buffers that change places are back."""
-    count, real = [], launch._launch
-    monkeypatch.setattr(launch, "_launch", lambda *a: (count.append(1), real(*a)))
+    count, real = [], launch.execute
+    monkeypatch.setattr(launch, "execute", lambda *a: (count.append(1), real(*a)))
     whole, launches = everything(experiment), len(count)
     monkeypatch.setattr(launch, "PART_CELLS", 1)
     parts = everything(experiment)
@@ -49,7 +49,7 @@ def test_an_interrupt_between_parts_leaves_nothing_behind(experiment, monkeypatc
     """Ctrl-C is raised where it was pressed; the next call gives the bits of an undisturbed one."""
     expected = everything(experiment)
     monkeypatch.setattr(launch, "PART_CELLS", 1)
-    real, left = launch._launch, iter([True, True])
+    real, left = launch.execute, iter([True, True])
 
     def interrupted(*arguments):
         if next(left, None) is None:
@@ -57,7 +57,7 @@ def test_an_interrupt_between_parts_leaves_nothing_behind(experiment, monkeypatc
         real(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(launch, "_launch", interrupted)
+        patch.setattr(launch, "execute", interrupted)
         with pytest.raises(KeyboardInterrupt):
             experiment.run()
     found = everything(experiment)

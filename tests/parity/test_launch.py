@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from wavesim.triton_kernels import launch
+from wavesim.triton_kernels import compiled
 
 
 class Compiler:
@@ -44,7 +44,7 @@ def test_the_lowest_limit_that_spills_little_is_taken(
     """No limit where little spills, and none at or below what spilled already."""
     monkeypatch.setattr(torch.version, "hip", None)
     compiler = Compiler(used, spills, wanted)
-    assert launch.fitted(compiler, {}).limit == limit
+    assert compiled.fitted(compiler, {}).limit == limit
     assert compiler.tried == tried
 
 
@@ -52,5 +52,5 @@ def test_a_limit_of_the_launchers_is_where_it_starts(monkeypatch):
     """And it goes up from there."""
     monkeypatch.setattr(torch.version, "hip", None)
     compiler = Compiler(80, 0, 150)
-    assert launch.fitted(compiler, {}, 128).limit == 168
+    assert compiled.fitted(compiler, {}, 128).limit == 168
     assert compiler.tried == [128, 168]

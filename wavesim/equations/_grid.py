@@ -36,13 +36,21 @@ def inverse(x: Tensor) -> Tensor:
     return x.masked_fill(empty, 1.0).reciprocal().masked_fill(empty, 0.0)
 
 
-def harmonic_mean(x: Tensor, dims: tuple[int, int]) -> Tensor:
-    """Of the four nodes around a cell's centre in two axes; 0, without gradient, if any is 0."""
-    corners = [c for part in neighbours(x, dims[0]) for c in neighbours(part, dims[1])]
-    empty = (corners[0] == 0) | (corners[1] == 0) | (corners[2] == 0) | (corners[3] == 0)
-    a, b, c, d = (c.masked_fill(empty, 1.0).reciprocal() for c in corners)
-    centre = (4 / (a + b + c + d)).masked_fill(empty, 0.0)
-    return close(close(centre, dims[0]), dims[1])
+def harmonic_means(x: Tensor, pairs: Sequence[tuple[int, int]]) -> list[Tensor]:
+    """Of the four nodes around a cell's centre in two axes, for each pair of axes; 0, without
+    gradient, if any of the four is 0."""
+    zero = x == 0
+    inverted, out = x.masked_fill(zero, 1.0).reciprocal(), []
+    for first, second in pairs:
+        a, b, c, d = _corners(inverted, first, second)
+        e, f, g, h = _corners(zero, first, second)
+        centre = (4 / (a + b + c + d)).masked_fill(e | f | g | h, 0.0)
+        out.append(close(close(centre, first), second))
+    return out
+
+
+def _corners(x: Tensor, first: int, second: int) -> list[Tensor]:
+    return [c for part in neighbours(x, first) for c in neighbours(part, second)]
 
 
 def difference_norms(pairs: Sequence[tuple[Tensor, Tensor, int]], spacing, weights) -> Tensor:

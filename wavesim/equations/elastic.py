@@ -15,7 +15,7 @@ import torch
 
 from ._grid import (
     difference_norms,
-    harmonic_mean,
+    harmonic_means,
     homogeneous_speed,
     inverse,
     largest_eigenvalue,
@@ -146,8 +146,9 @@ def _buoyancy(parameters, ndim: int):
 
 def _shear(mu, ndim: int):
     """mu at s_ij, in the order of the pairs."""
-    pairs = combinations(range(ndim), 2)
-    return {(i, j): harmonic_mean(mu, (i - ndim, j - ndim)) for i, j in pairs}
+    pairs = list(combinations(range(ndim), 2))
+    means = harmonic_means(mu, [(i - ndim, j - ndim) for i, j in pairs])
+    return dict(zip(pairs, means, strict=True))
 
 
 def coefficients(parameters, dt: float, ndim: int):

@@ -12,11 +12,13 @@ import triton.language as tl
 
 from .metadata import launch_metadata
 from .points import LANES, ask, facts_of, inject, points_of, record, record_asked
-from .stencil import pull
+from .stencil import load_if, pull
 from .tile import (
+    arrive,
     block_offsets,
     cells,
     choose,
+    counter_of,
     lacking,
     load_all,
     members,
@@ -26,9 +28,11 @@ from .tile import (
     pick,
     place_of,
     store_all,
+    store_late,
     tile_and_shot,
     tile_of,
     wait_for_all,
+    wait_for_near,
 )
 
 
@@ -50,16 +54,16 @@ def second_transposed(
 
 
 @triton.jit
-def _cotangents(q, prof, i, L, p, z, mo):
+def _cotangents(q, prof, i, L, p, z, mo, on):
     """``t = (1+e) q + Z``, ``(1+e) t`` and ``de t + P`` at a block of cells: see second_layer."""
     e, de = tl.load(prof + L + i), tl.load(prof + 2 * L + i)
-    t = (1 + e) * q + tl.load(z + mo)
-    return t, (1 + e) * t, de * t + tl.load(p + mo)
+    t = (1 + e) * q + load_if(z + mo, on)
+    return t, (1 + e) * t, de * t + load_if(p + mo, on)
 
 
 @triton.jit
 def second_layer_transposed(
-    b, c, base, cbase, at, s, rh, rh2, prof, i, L, read, write, spot, PULL: tl.constexpr,
+    b, c, base, cbase, at, s, rh, rh2, prof, i, L, read, spot, on, PULL: tl.constexpr,
     GROUP: tl.constexpr, SIGN: tl.constexpr, STENCIL: tl.constexpr,
 ):  # fmt: skip
     """Transposes second_layer: ``D2 ((1+e) t) - D1 (de t + P)`` with ``t = (1+e) q + Z``, where
@@ -69,20 +73,20 @@ def second_layer_transposed(
     first, mo, ms = spot
     p, z = read[0] + first, read[1] + first
     q0 = pull(b, c, base, cbase, at, PULL, GROUP, SIGN)
-    _, a0, _ = _cotangents(q0, prof, i, L, p, z, mo)
+    _, a0, _ = _cotangents(q0, prof, i, L, p, z, mo, on)
     d2, d1, dt = q0 * 0.0, q0 * 0.0, q0 * 0.0
     for k in tl.static_range(1, R + 1):
         qu = pull(b, c, base, cbase, at + k * s, PULL, GROUP, SIGN)
         ql = pull(b, c, base, cbase, at - k * s, PULL, GROUP, SIGN)
-        tu, au, bu = _cotangents(qu, prof, i + k, L, p, z, mo + k * ms)
-        t_low, al, bl = _cotangents(ql, prof, i - k, L, p, z, mo - k * ms)
+        tu, au, bu = _cotangents(qu, prof, i + k, L, p, z, mo + k * ms, on)
+        t_low, al, bl = _cotangents(ql, prof, i - k, L, p, z, mo - k * ms, on)
         d2 += STENCIL[k] * ((au - a0) + (al - a0))
         d1 += STENCIL[R + k] * (bu - bl)
         dt += STENCIL[R + k] * (tu - t_low)
     decay, e = tl.load(prof + i), tl.load(prof + L + i)
-    tl.store(write[0] + first + mo, decay * tl.load(p + mo) - decay * e * (dt * rh))
-    tl.store(write[1] + first + mo, decay * (e * q0 + tl.load(z + mo)))
-    return d2 * rh2 - d1 * rh
+    own_p, own_z = load_if(p + mo, on), load_if(z + mo, on)
+    kept = (decay * own_p - decay * e * (dt * rh), decay * (e * q0 + own_z))
+    return d2 * rh2 - d1 * rh, kept
 
 
 @triton.jit
@@ -103,14 +107,14 @@ def staggered_transposed(
 
 
 @triton.jit
-def _staggered_cotangent(q, rows, i, L, psi, mo):
+def _staggered_cotangent(q, rows, i, L, psi, mo, on):
     """``q / kappa + a (q + psi)``: the memory's recursion precedes the derivative's transpose."""
-    return q * tl.load(rows + 2 * L + i) + tl.load(rows + L + i) * (q + tl.load(psi + mo))
+    return q * tl.load(rows + 2 * L + i) + tl.load(rows + L + i) * (q + load_if(psi + mo, on))
 
 
 @triton.jit
 def staggered_layer_transposed(
-    b, c, base, cbase, at, s, rh, prof, i, L, read, write, spot, PULL: tl.constexpr,
+    b, c, base, cbase, at, s, rh, prof, i, L, read, spot, on, PULL: tl.constexpr,
     GROUP: tl.constexpr, SIGN: tl.constexpr, SIDE: tl.constexpr, STENCIL: tl.constexpr,
 ):  # fmt: skip
     """Transposes staggered_layer: ``psi <- b (psi + q)`` beside the transposed derivative."""
@@ -126,12 +130,11 @@ def staggered_layer_transposed(
         up, down = k - UP, k - 1 + UP
         qu = pull(b, c, base, cbase, at + up * s, PULL, GROUP, SIGN)
         ql = pull(b, c, base, cbase, at - down * s, PULL, GROUP, SIGN)
-        upper = _staggered_cotangent(qu, rows, i + up, L, old, mo + up * ms)
+        upper = _staggered_cotangent(qu, rows, i + up, L, old, mo + up * ms, on)
         total += STENCIL[2 * R + k] * (
-            upper - _staggered_cotangent(ql, rows, i - down, L, old, mo - down * ms)
+            upper - _staggered_cotangent(ql, rows, i - down, L, old, mo - down * ms, on)
         )
-    tl.store(write + first + mo, tl.load(rows + i) * (q0 + tl.load(old + mo)))
-    return -total * rh
+    return -total * rh, (tl.load(rows + i) * (q0 + load_if(old + mo, on)),)
 
 
 @triton.jit
@@ -148,13 +151,35 @@ def plain_transposed(
 
 
 @triton.jit
+def layered_transposed(
+    tile, d, b, c, base, cbase, at, s, rh, rh2, numbers, read, spot, on, PULL: tl.constexpr,
+    AXIS: tl.constexpr, SIDE: tl.constexpr, GROUP: tl.constexpr, SIGN: tl.constexpr,
+    M: tl.constexpr, STENCIL: tl.constexpr,
+):  # fmt: skip
+    """The transpose where a layer is felt, and what its memories' cotangents become."""
+    L = numbers[2][5]
+    prof = numbers[1] + AXIS * 6 * L + 16 + tile[2 + AXIS]
+    if SIDE == 0:
+        value, kept = second_layer_transposed(
+            b, c, base, cbase, at, s, rh, rh2, prof, d[AXIS], L, (read[M], read[M + 1]), spot, on,
+            PULL, GROUP, SIGN, STENCIL,
+        )  # fmt: skip
+    else:
+        value, kept = staggered_layer_transposed(
+            b, c, base, cbase, at, s, rh, prof, d[AXIS], L, read[M], spot, on,
+            PULL, GROUP, SIGN, SIDE, STENCIL,
+        )  # fmt: skip
+    return value, kept
+
+
+@triton.jit
 def transposed(
     tile, d, b, c, base, cbase, at, numbers, read, write, PULL: tl.constexpr,
-    COLUMNS: tl.constexpr, n: tl.constexpr, STENCIL: tl.constexpr, LAYERS: tl.constexpr,
+    COLUMNS: tl.constexpr, n: tl.constexpr, STENCIL: tl.constexpr, EARLY: tl.constexpr,
+    LAYERS: tl.constexpr,
 ):  # fmt: skip
-    """The transpose of derivative number n of a stage, with its layer in tiles that feel one."""
-    factors, profiles, sizes, layers, box = numbers
-    L = sizes[5]
+    """The transpose of derivative number n of a stage, see `forward.derivative`."""
+    factors, _, sizes, layers, box = numbers
     AXIS: tl.constexpr = COLUMNS[1 + 6 * n + 1]
     SIDE: tl.constexpr = COLUMNS[1 + 6 * n + 2]
     GROUP: tl.constexpr = COLUMNS[1 + 6 * n + 3]
@@ -162,35 +187,39 @@ def transposed(
     M: tl.constexpr = COLUMNS[1 + 6 * n + 5]
     s = sizes[1] if AXIS == 0 else (sizes[2] if AXIS == 1 else 1)
     rh, rh2 = tl.load(factors + AXIS), tl.load(factors + 3 + AXIS)
+    late = ()
     if LAYERS and M >= 0:
-        if (tile[0] & (1 << AXIS)) > 0:
-            prof = profiles + AXIS * 6 * L + 16 + tile[2 + AXIS]
+        on = (tile[0] & (1 << AXIS)) > 0
+        if EARLY:
             spot = memory_cells(tile, d, layers, box, AXIS)
-            if SIDE == 0:
-                old, new = (read[M], read[M + 1]), (write[M], write[M + 1])
-                value = second_layer_transposed(
-                    b, c, base, cbase, at, s, rh, rh2, prof, d[AXIS], L, old, new, spot,
-                    PULL, GROUP, SIGN, STENCIL,
-                )  # fmt: skip
-            else:
-                value = staggered_layer_transposed(
-                    b, c, base, cbase, at, s, rh, prof, d[AXIS], L, read[M], write[M], spot,
-                    PULL, GROUP, SIGN, SIDE, STENCIL,
-                )  # fmt: skip
+            value, kept = layered_transposed(
+                tile, d, b, c, base, cbase, at, s, rh, rh2, numbers, read, spot, on,
+                PULL, AXIS, SIDE, GROUP, SIGN, M, STENCIL,
+            )  # fmt: skip
+            late = (spot[0] + spot[1], on, kept)
         else:
-            value = plain_transposed(
-                b, c, base, cbase, at, s, rh, rh2, PULL, GROUP, SIGN, SIDE, STENCIL
-            )
+            if on:
+                spot = memory_cells(tile, d, layers, box, AXIS)
+                value, kept = layered_transposed(
+                    tile, d, b, c, base, cbase, at, s, rh, rh2, numbers, read, spot, None,
+                    PULL, AXIS, SIDE, GROUP, SIGN, M, STENCIL,
+                )  # fmt: skip
+                for k in tl.static_range(len(kept)):
+                    tl.store(write[M + k] + spot[0] + spot[1], kept[k])
+            else:
+                value = plain_transposed(
+                    b, c, base, cbase, at, s, rh, rh2, PULL, GROUP, SIGN, SIDE, STENCIL
+                )
     else:
         value = plain_transposed(
             b, c, base, cbase, at, s, rh, rh2, PULL, GROUP, SIGN, SIDE, STENCIL
         )
-    return value
+    return value, late
 
 
 @triton.jit
 def adjoint_tile(
-    tile, numbers, arrays, step,
+    tile, numbers, arrays, step, wait,
     PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr, NEXT: tl.constexpr,
     COLUMNS: tl.constexpr, SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr,
     EARLY: tl.constexpr, LAYERS: tl.constexpr,
@@ -215,21 +244,27 @@ def adjoint_tile(
         b = load_all(fields, BARS, base, at)
         out = load_all(fields, OUTPUTS, base, at)
         model = load_all(coefs, COEFS, cbase, at)
+        wait_for_near(wait[0], wait[1])
+    values, late = (), ()
+    for n in tl.static_range(TERMS):
+        value, its = transposed(
+            tile, d, bars, used, base, cbase, at, numbers, read, write,
+            ANEW, COLUMNS, n, STENCIL, EARLY, LAYERS,
+        )  # fmt: skip
+        values, late = values + (value,), late + (its,)
     div = ()
     for output in tl.static_range(len(OUTPUTS)):
         total = tl.zeros(at.shape, fields[0].dtype.element_ty)
         for n in tl.static_range(TERMS):
             if COLUMNS[1 + 6 * n] == output:
-                total += transposed(
-                    tile, d, bars, used, base, cbase, at, numbers, read, write,
-                    ANEW, COLUMNS, n, STENCIL, LAYERS,
-                )  # fmt: skip
+                total += values[n]
         div = div + (total,)
     if not EARLY:
         b = load_all(fields, BARS, base, at)
         out = load_all(fields, OUTPUTS, base, at)
         model = load_all(coefs, COEFS, cbase, at)
     new = FIELDS(out, b, div, model)
+    store_late(late, write, COLUMNS)
     store_all(new, fields, OUTPUTS, base, at)
     if NEXT is not None:
         q = NEXT(pick(new, members(SLOTS, 10)), load_all(coefs, members(SLOTS, 11), cbase, at))
@@ -256,7 +291,7 @@ def pull_again(
 
 @triton.jit
 def adjoint_stage(
-    number, facts, shot, table, numbers, arrays, step,
+    number, facts, shot, table, numbers, arrays, step, wait,
     PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr, NEXT: tl.constexpr,
     COLUMNS: tl.constexpr, SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr,
     ONCE: tl.constexpr,
@@ -293,13 +328,13 @@ def adjoint_stage(
     )  # fmt: skip
     if tile[0] == 0:
         adjoint_tile(
-            tile, numbers, arrays, step, PULL, FIELDS, GRADIENT, NEXT, COLUMNS, SLOTS, STENCIL,
-            BLOCKS, ONCE, False,
+            tile, numbers, arrays, step, wait,
+            PULL, FIELDS, GRADIENT, NEXT, COLUMNS, SLOTS, STENCIL, BLOCKS, ONCE, False,
         )  # fmt: skip
     else:
         adjoint_tile(
-            tile, numbers, arrays, step, PULL, FIELDS, GRADIENT, NEXT, COLUMNS, SLOTS, STENCIL,
-            BLOCKS, ONCE, True,
+            tile, numbers, arrays, step, wait,
+            PULL, FIELDS, GRADIENT, NEXT, COLUMNS, SLOTS, STENCIL, BLOCKS, ONCE, True,
         )  # fmt: skip
     if ONCE:
         record_asked(arrays[6], step, recorded, values, RECORDED, STARTS[0])
@@ -331,9 +366,31 @@ def stage_adjoint_kernel(
     arrays = (fields, coefs, read, write, hist, grads, recording, injecting, pulled)
     adjoint_stage(
         number, None, shot, table, (factors, profiles, sizes, layers, box), arrays,
-        tl.load(clock) + step,
+        tl.load(clock) + step, None,
         PULL, FIELDS, GRADIENT, NEXT, COLUMNS, SLOTS, STENCIL, BLOCKS, False,
     )  # fmt: skip
+
+
+@triton.jit
+def adjoint_round(
+    workers, facts, shot, table, numbers, arrays, step, done, counter, near,
+    PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr, NEXT: tl.constexpr,
+    COLUMNS: tl.constexpr, SLOTS: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr,
+    ONCE: tl.constexpr,
+):  # fmt: skip
+    """A stage on all tiles of a program, ``workers`` being its number and how many share a shot,
+    after ``done`` stages. ONCE: it waits for the programs ``near``, and has asked for its only
+    tile's own values by then; else for all, when its tiles are done."""
+    worker, programs = workers
+    wait = (near, done) if ONCE else None
+    for number in range(worker, numbers[4][10], programs):
+        adjoint_stage(
+            number, facts, shot, table, numbers, arrays, step, wait,
+            PULL, FIELDS, GRADIENT, NEXT, COLUMNS, SLOTS, STENCIL, BLOCKS, ONCE,
+        )  # fmt: skip
+    arrive(counter)
+    if not ONCE:
+        wait_for_all(counter, (done + 1) * programs)
 
 
 @triton.jit(
@@ -341,41 +398,38 @@ def stage_adjoint_kernel(
     do_not_specialize=["step", "steps", "first_shot", "programs", "box"],
 )
 def loop_adjoint_kernel(
-    counters, table, factors, profiles, step, steps, first_shot, shots, programs, fields, turned,
-    coefs, read, write, hist, grads, recording, injecting, pulled, sizes, layers, box,
+    counters, table, near, factors, profiles, step, steps, first_shot, shots, programs, fields,
+    turned, coefs, read, write, hist, grads, recording, injecting, pulled, sizes, layers, box,
     PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr, NEXT: tl.constexpr,
     COLUMNS: tl.constexpr, SLOTS: tl.constexpr,
     PULL2: tl.constexpr, FIELDS2: tl.constexpr, GRADIENT2: tl.constexpr, NEXT2: tl.constexpr,
     COLUMNS2: tl.constexpr, SLOTS2: tl.constexpr, STENCIL: tl.constexpr, BLOCKS: tl.constexpr,
-    ONCE: tl.constexpr,
+    ONCE: tl.constexpr, NEAR: tl.constexpr,
 ):  # fmt: skip
     """Steps ``step`` to ``step - steps``, the last stage first: see ``loop_forward_kernel``."""
+    STAGES: tl.constexpr = 1 if PULL2 is None else 2
     worker, shot = tl.program_id(0) // shots, first_shot + tl.program_id(0) % shots
-    numbers, tiles = (factors, profiles, sizes, layers, box), box[10]
-    counter, target = counters + 32 * shot, programs
-    facts, facts2 = None, None
+    numbers, workers = (factors, profiles, sizes, layers, box), (worker, programs)
+    counter = counter_of(counters, shot, box[10])
+    facts, facts2, beside = None, None, None
     if ONCE:
+        beside = counter + tl.load(near + worker * NEAR + tl.arange(0, NEAR))
+        counter += worker
         facts = facts_of(worker, shot, table, recording, injecting, box, SLOTS)
         if PULL2 is not None:
             facts2 = facts_of(worker, shot, table, recording, injecting, box, SLOTS2)
     for n in range(steps):
-        odd = n % 2 == 1
+        odd, done = n % 2 == 1, n * STAGES
         arrays = (
             choose(odd, turned, fields), coefs, choose(odd, write, read),
             choose(odd, read, write), hist, grads, recording, injecting, pulled,
         )  # fmt: skip
         if PULL2 is not None:
-            for number in range(worker, tiles, programs):
-                adjoint_stage(
-                    number, facts2, shot, table, numbers, arrays, step - n,
-                    PULL2, FIELDS2, GRADIENT2, NEXT2, COLUMNS2, SLOTS2, STENCIL, BLOCKS, ONCE,
-                )  # fmt: skip
-            wait_for_all(counter, target)
-            target += programs
-        for number in range(worker, tiles, programs):
-            adjoint_stage(
-                number, facts, shot, table, numbers, arrays, step - n,
-                PULL, FIELDS, GRADIENT, NEXT, COLUMNS, SLOTS, STENCIL, BLOCKS, ONCE,
+            adjoint_round(
+                workers, facts2, shot, table, numbers, arrays, step - n, done, counter, beside,
+                PULL2, FIELDS2, GRADIENT2, NEXT2, COLUMNS2, SLOTS2, STENCIL, BLOCKS, ONCE,
             )  # fmt: skip
-        wait_for_all(counter, target)
-        target += programs
+        adjoint_round(
+            workers, facts, shot, table, numbers, arrays, step - n, done + STAGES - 1, counter,
+            beside, PULL, FIELDS, GRADIENT, NEXT, COLUMNS, SLOTS, STENCIL, BLOCKS, ONCE,
+        )  # fmt: skip

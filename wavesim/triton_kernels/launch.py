@@ -13,16 +13,17 @@ import torch
 import triton
 from torch import Tensor
 
-from ..buffers import Memory, Tables
+from ..buffers import Memory, Tables, near_table
 from ..choice import GRAPH, LOOP, SHOT
 from ..device import card, interpreting
-from ..layout import Layout, Sizes, tiles
+from ..layout import Layout, Sizes, round_up, tiles
 from ..plan import Plan
 from ..stencils import CENTRAL, SECOND, STAGGERED
 from .adjoint import loop_adjoint_kernel, stage_adjoint_kernel
+from .compiled import FEW_SPILLS, compiled, execute
 from .forward import loop_forward_kernel, stage_forward_kernel
 from .graph import PART_CELLS, Lead, run_steps
-from .points import PointList
+from .lists import PointList
 
 
 @cache
@@ -104,33 +105,6 @@ def on_device(device: torch.device):
 FEW_PROGRAMS = 128
 """Registers of a thread where every program has one tile: with them loads can be asked for early,
 and there are too few programs to need the room. Left alone, ptxas takes 80."""
-REGISTER_LIMITS = (56, 64, 72, 80, 96, 128, 168, 255)
-FEW_SPILLS = 4
-"""Registers that a thread may spill: ptxas gives some up to fit one more block on a processor, and
-that is worth more. On an H200 the adjoint loop of scalar 16 x 1000^2 took 201 us a step when its
-text came to 72 registers, and 133 when it was changed a little and came to 64."""
-_compiled: dict[Hashable, Any] = {}
-
-
-def fitted(kernel: Any, arguments: dict[str, Any], limit: int | None = None) -> Any:
-    """The compiled kernel, loaded: with the limit if there is one, as it is if it spills little or
-    its registers are given, else with the lowest limit that spills little, or the highest one."""
-
-    def built(**options: int | None) -> Any:
-        found = kernel.warmup(**{**arguments, **options}, grid=(1,))
-        found._init_handles()
-        return found
-
-    hip = torch.version.hip
-    first = found = built() if limit is None or hip else built(maxnreg=limit)
-    if first.n_spills <= FEW_SPILLS or "maxnreg" in arguments or hip:
-        return first
-    for higher in REGISTER_LIMITS:
-        if higher > first.n_regs:
-            found = built(maxnreg=higher)
-            if found.n_spills <= FEW_SPILLS:
-                break
-    return found
 
 
 class Launcher:
@@ -243,17 +217,14 @@ class Launcher:
         for first in range(0, self.plan.shots, self.choice.shots):
             shots = min(self.choice.shots, self.plan.shots - first)
             cells = prod(self.layout.extent) * shots
-            if self.choice.mode == LOOP:
+            if self.clock is None:
                 launches += self._loop(steps, first, shots, lead)
                 continue
             advance = partial(self._step, start=steps[0], first_shot=first, shots=shots)
             launches += len(steps) * len(self.stages)
-            if self.choice.mode == GRAPH and self.clock is not None:
-                replayed += run_steps(advance, steps, self.clock, lead, cells)
-            else:
-                for n in steps:
-                    advance(n)
-                    lead.launched(cells)
+            replayed += run_steps(
+                advance, steps, self.clock, lead, cells, capture=self.choice.mode == GRAPH
+            )
         return {"kernel_launches": launches, "graph_steps": replayed}
 
     def _kernel(
@@ -265,15 +236,11 @@ class Launcher:
         limit: int | None = None,
     ) -> Any:
         """What runs these arguments: found once for all calls that are alike."""
-        if self.interpreted:
-            return kernel
         if (name, shots) not in self.known:
             points = tuple(stage["SLOTS"] for stage in self.stages)
             kept = len(self.common["hist"])
-            key = (kernel, name, shots, self.layout, self.device, points, kept, self.tangent)
-            if key not in _compiled:
-                _compiled[key] = fitted(kernel, arguments, limit)
-            self.known[name, shots] = _compiled[key]
+            key = (name, shots, self.layout, self.device, points, kept, self.tangent)
+            self.known[name, shots] = compiled(kernel, key, arguments, limit)
         return self.known[name, shots]
 
     def step_arguments(self, index: int, odd: int = 0) -> dict[str, Any]:
@@ -291,7 +258,7 @@ class Launcher:
         for index in reversed(order) if self.adjoint else order:
             arguments = self.step_arguments(index, abs(n - start) % 2) | group
             found = self._kernel(kernel, index, shots, arguments)
-            _launch(found, kernel, programs, arguments)
+            execute(found, kernel, programs, arguments)
 
     def loop_arguments(self) -> dict[str, Any]:
         """Of a loop's kernel, all but its counters, the steps and the shots."""
@@ -318,9 +285,8 @@ class Launcher:
         cells = prod(self.layout.extent) * shots
         length = max(2, PART_CELLS // cells // 2 * 2)
         starts = range(0, len(steps), length)
-        counters = torch.zeros(
-            len(starts), 32 * self.plan.shots, dtype=torch.int32, device=self.device
-        )
+        lines = round_up(tiles(self.layout), 32) * self.plan.shots
+        counters = torch.zeros(len(starts), lines, dtype=torch.int32, device=self.device)
         arguments = self.loop_arguments() | {
             "counters": counters,
             "step": 0,
@@ -333,7 +299,7 @@ class Launcher:
         for row, start in zip(counters, starts, strict=True):
             part = steps[start : start + length]
             own = {"counters": row, "step": part[0], "steps": len(part), "programs": programs}
-            _launch(found, kernel, programs * shots, arguments | constants | own)
+            execute(found, kernel, programs * shots, arguments | constants | own)
             lead.launched(cells * len(part))
         return len(starts)
 
@@ -347,8 +313,9 @@ class Launcher:
         for once in (True, False):
             if once and (wanted < tiles(self.layout) or self._fitting(shots) < wanted):
                 continue
-            own = {"ONCE": once}
-            limit = FEW_PROGRAMS if once else None
+            near = near_table(self.layout, self.device) if once else None
+            own = {"ONCE": once, "near": near, "NEAR": near.shape[1] if once else 0}
+            limit = FEW_PROGRAMS if once and not self.choice.registers else None
             found = self._kernel(kernel, ("loop", once), shots, arguments | own, limit)
             if once and not self.interpreted and found.n_spills > FEW_SPILLS:
                 continue
@@ -368,11 +335,3 @@ class Launcher:
             return 1  # it runs programs one after another, and they wait for each other
         registers = found.n_regs if found else 0
         return card(self.device).blocks(registers, self.choice.warps) // shots
-
-
-def _launch(found: Any, kernel: Any, programs: int, arguments: dict[str, Any]) -> None:
-    """Run a compiled kernel: Triton's own way to it costs the host several times as much."""
-    if found is kernel:
-        kernel[(programs,)](**arguments)
-    else:
-        found[(programs, 1, 1)](*(arguments[name] for name in kernel.arg_names))

@@ -23,12 +23,22 @@ def second(f, at, s, rh2, STENCIL: tl.constexpr):
 
 
 @triton.jit
-def central(f, at, s, rh, STENCIL: tl.constexpr):
-    """``sum_k W_k (f[i+k] - f[i-k]) / h``."""
+def load_if(pointers, on):
+    """A block, zeros unless ``on``, which None is."""
+    if on is None:
+        value = tl.load(pointers)
+    else:
+        value = tl.load(pointers, mask=on, other=0.0)
+    return value
+
+
+@triton.jit
+def central(f, at, s, rh, on, STENCIL: tl.constexpr):
+    """``sum_k W_k (f[i+k] - f[i-k]) / h``, of zeros unless ``on``."""
     R: tl.constexpr = STENCIL[0]
-    total = STENCIL[R + 1] * (tl.load(f + at + s) - tl.load(f + at - s))
+    total = STENCIL[R + 1] * (load_if(f + at + s, on) - load_if(f + at - s, on))
     for k in tl.static_range(2, R + 1):
-        total += STENCIL[R + k] * (tl.load(f + at + k * s) - tl.load(f + at - k * s))
+        total += STENCIL[R + k] * (load_if(f + at + k * s, on) - load_if(f + at - k * s, on))
     return total * rh
 
 

@@ -42,6 +42,16 @@ def store_all(values, arrays, NUMBERS: tl.constexpr, base, at):
 
 
 @triton.jit
+def store_late(late, write, COLUMNS: tl.constexpr):
+    """The memories of all derivatives that left them to be stored."""
+    for n in tl.static_range(len(late)):
+        if len(late[n]) > 0:
+            where, on, kept = late[n]
+            for k in tl.static_range(len(kept)):
+                tl.store(write[COLUMNS[1 + 6 * n + 5] + k] + where, kept[k], mask=on)
+
+
+@triton.jit
 def choose(condition, yes, no):
     """One of two tuples of pointers; ``no`` if the other is empty."""
     if len(yes) == 0:
@@ -54,15 +64,35 @@ def choose(condition, yes, no):
 
 
 @triton.jit
+def counter_of(counters, shot, tiles):
+    """The first of a shot's counters: one to a tile, whole cache lines to a shot."""
+    return counters + shot * ((tiles + 31) // 32 * 32)
+
+
+@triton.jit
+def arrive(counter):
+    """Count one more stage or program; what this program wrote before is visible to those that
+    wait for it."""
+    tl.debug_barrier()
+    tl.atomic_add(counter, 1, sem="release", scope="gpu")
+
+
+@triton.jit
 def wait_for_all(counter, target):
-    """Wait until the programs that share a counter arrived, ``target`` arrivals in all. What they
-    wrote before is then visible to loads of this program.
+    """Wait until ``target`` programs arrived at a counter. What they wrote before is then visible
+    to loads of this program.
 
     On an H200 one thread that waits by loads, in inline PTX, takes up to a half longer.
     """
-    tl.debug_barrier()
-    tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu")
     while tl.atomic_add(counter, 0, sem="acquire", scope="gpu") < target:
+        pass
+    tl.debug_barrier()
+
+
+@triton.jit
+def wait_for_near(counters, target):
+    """Wait until every one of a block of counters has come to ``target``, as `wait_for_all`."""
+    while tl.min(tl.atomic_add(counters, 0, sem="acquire", scope="gpu")) < target:
         pass
     tl.debug_barrier()
 
