@@ -71,12 +71,19 @@ class Choice:
 Blocks = tuple[Triple, Triple, int]
 
 LINES: tuple[Blocks, ...] = (((1, 1, 256), (1, 1, 64), 2), ((1, 1, 512), (1, 1, 64), 4))
-PLANES: tuple[Blocks, ...] = (
+WIDE, TALL, DEEP, NARROW = (
     ((1, 8, 64), (1, 8, 32), 4),
     ((1, 16, 64), (1, 16, 32), 8),
+    ((1, 16, 64), (1, 16, 32), 4),
+    ((1, 8, 64), (1, 8, 16), 4),
+)
+PLANES: tuple[Blocks, ...] = (
+    WIDE,
+    TALL,
     ((1, 4, 64), (1, 4, 32), 2),
     ((1, 8, 32), (1, 8, 32), 4),
-    ((1, 16, 64), (1, 16, 32), 4),
+    DEEP,
+    NARROW,
 )
 # interior block, boundary block (z, y, x) and warps by number of dimensions, the best first: with
 # second derivatives, and with first ones
@@ -107,10 +114,13 @@ BLOCKS: dict[bool, dict[int, tuple[Blocks, ...]]] = {
 }
 MOST_CANDIDATES = 12
 LARGE = 2**19
-"""Cells of a shot from which a forward loop has the second blocks, in two dimensions: larger tiles
-read less beside themselves, but on smaller grids a shot's programs share them out unevenly. On an
-H200, 10^9 cells a second with the first blocks and the second: scalar 16 x 1000^2 183 and 199, one
-of 1000^2 125 and 152, acoustic 16 x 1000^2 88 and 100, but scalar 32 x 300^2 134 and 116."""
+"""Cells of a shot from which a forward loop has TALL blocks, in two dimensions: larger tiles read
+less beside themselves, but on smaller grids a shot's programs share them out unevenly. On an H200,
+10^9 cells a second with WIDE blocks and with these: scalar 16 x 1000^2 183 and 199, one of 1000^2
+125 and 152, acoustic 16 x 1000^2 88 and 100, but scalar 32 x 300^2 134 and 116. Registers: scalar
+32 x 300^2 with history 28.8 us a step, 26.8 with 64; adjoint of one 1000^2 10.5, 9.6 with 80."""
+SMALL = 2**17
+"""Cells of one shot up to which its adjoint loop has NARROW blocks: 300^2 3.2 us a step, 2.9."""
 
 
 def _route(system: System) -> str:
@@ -129,19 +139,79 @@ def _route(system: System) -> str:
     return STORED if most > 2 and len(system.stages) == 2 else FUSED
 
 
-def _launched(plan: Plan, adjoint: bool) -> list[Choice]:
+SECOND, SINGLE, MANY, KEPT = "second derivatives", "single", "many", "stored cotangents"
+FORWARD, HISTORY, ADJOINT = "forward", "forward with history", "adjoint"
+REGISTERS: dict[tuple[str, int, str], tuple[int, int]] = {
+    (SECOND, 2, FORWARD): (32, 0),
+    (SECOND, 2, HISTORY): (32, 0),
+    (SECOND, 2, ADJOINT): (64, 0),
+    (SECOND, 3, FORWARD): (0, 40),
+    (SECOND, 3, HISTORY): (32, 40),
+    (SECOND, 3, ADJOINT): (40, 48),
+    (SINGLE, 2, FORWARD): (40, 0),
+    (SINGLE, 2, HISTORY): (40, 0),
+    (SINGLE, 2, ADJOINT): (64, 0),
+    (SINGLE, 3, FORWARD): (40, 0),
+    (SINGLE, 3, ADJOINT): (56, 0),
+    (MANY, 2, FORWARD): (48, 0),
+    (MANY, 2, HISTORY): (48, 0),
+    (MANY, 2, ADJOINT): (56, 0),
+    (KEPT, 3, ADJOINT): (128, 0),
+}
+"""Most registers of a thread where there is a launch a stage, in float32, for orders up to 4 and
+above; 0: as many as it takes. Fewer of them keep more programs on a processor, which hides the
+memory's latency, until too many spill. By what kind of derivatives the stages have (SINGLE: one of
+first order an axis and stage) and by direction. On an H200, microseconds a step without a limit and
+with it: scalar 8 x 2000^2 163 and 138, adjoint 267 and 240 (DEEP blocks), 256^3 of order 8 with
+history 375 and 320, its adjoint 545 and 500; acoustic 256^3 adjoint 971 and 917; elastic
+16 x 1000^2 353 and 335, adjoint 786 and 663."""
+
+
+def _kind(plan: Plan, route: str) -> str:
+    """Of derivatives, as in `REGISTERS`."""
+    if plan.system.collocated:
+        return SECOND
+    if route == STORED:
+        return KEPT
+    most = max(len(stage.derivatives) for stage in plan.system.stages)
+    return SINGLE if most <= plan.ndim else MANY
+
+
+def _blocks(plan: Plan) -> list[Blocks]:
+    blocks = BLOCKS[plan.system.collocated][plan.ndim]
+    if plan.system.collocated or plan.dtype != "float64":
+        return list(blocks)
+    # whole blocks of elastic kernels of order 8 spill
+    return [((z, y, max(x // 2, b[2])), b, warps) for (z, y, x), b, warps in blocks]
+
+
+def _launched(plan: Plan, adjoint: bool, history: bool) -> list[Choice]:
     """A launch a stage, all shots together."""
-    found = []
     route = _route(plan.system) if adjoint else FUSED
-    few = plan.dtype == "float32" and plan.order <= 4  # those of order 8 would spill 86 registers
-    registers = 128 if route == STORED and few else 0
-    for interior, boundary, warps in BLOCKS[plan.system.collocated][plan.ndim]:
-        if not plan.system.collocated and plan.dtype == "float64":
-            z, y, x = interior
-            interior = z, y, max(x // 2, boundary[2])  # or elastic kernels of order 8 spill
-        choice = Choice(GRAPH, interior, boundary, warps, plan.shots)
-        found.append(replace(choice, route=route, registers=registers))
-    return found
+    kind = _kind(plan, route)
+    direction = ADJOINT if adjoint else (HISTORY if history else FORWARD)
+    limits = REGISTERS.get((kind, plan.ndim, direction), (0, 0))
+    registers = limits[plan.order > 4] if plan.dtype == "float32" else 0
+    blocks = _blocks(plan)
+    if registers and adjoint and plan.ndim == 2 and kind != MANY:
+        blocks.sort(key=lambda b: b != DEEP)
+    return [Choice(GRAPH, *b, plan.shots, route=route, registers=registers) for b in blocks]
+
+
+def _looped(plan: Plan, adjoint: bool, group: int) -> Choice:
+    """The whole loop in one launch, so many shots together: see `LARGE`."""
+    route = _route(plan.system) if adjoint else FUSED
+    blocks, registers, cells = _blocks(plan)[0], 0, prod(plan.box)
+    second = plan.system.collocated
+    if not _light(plan):
+        pass
+    elif not adjoint and cells >= LARGE:
+        blocks = TALL
+    elif not adjoint and second and group > 1:
+        registers = 64
+    elif adjoint and second and plan.shots == 1:
+        blocks, registers = (NARROW, 0) if cells < SMALL else (WIDE, 80)
+    return Choice(LOOP, *blocks, group, route=route, registers=registers)
 
 
 def _fitting(plan: Plan, card: Card, adjoint: bool) -> int:
@@ -165,15 +235,16 @@ def _light(plan: Plan) -> bool:
 
 
 @lru_cache(maxsize=64)
-def default_choice(plan: Plan, card: Card, *, adjoint: bool = False) -> Choice:
+def default_choice(
+    plan: Plan, card: Card, *, adjoint: bool = False, history: bool = False
+) -> Choice:
     """The untuned choice: the whole loop in one launch where what a step touches stays in the
     cache, with as many shots together as do; else a launch a stage. One of several shots alone
-    gives too few programs work for that."""
-    launched, group = _launched(plan, adjoint), _fitting(plan, card, adjoint)
+    gives too few programs work for that. history: whether a forward run keeps it."""
+    group = _fitting(plan, card, adjoint)
     if _loops(plan, card) and group >= min(2, plan.shots):
-        large = not adjoint and _light(plan) and prod(plan.box) >= LARGE
-        return replace(launched[int(large)], mode=LOOP, shots=group)
-    return launched[0]
+        return _looped(plan, adjoint, group)
+    return _launched(plan, adjoint, history)[0]
 
 
 def working_set(plan: Plan, adjoint: bool) -> tuple[int, int]:
@@ -189,20 +260,25 @@ def working_set(plan: Plan, adjoint: bool) -> tuple[int, int]:
     return cells * (len(plan.system.fields) + own) + memory, cells * coefs
 
 
-def candidates(plan: Plan, card: Card, *, adjoint: bool = False) -> list[Choice]:
+def candidates(
+    plan: Plan, card: Card, *, adjoint: bool = False, history: bool = False
+) -> list[Choice]:
     """The choices worth measuring, the default first, at most `MOST_CANDIDATES`."""
-    launched, group = _launched(plan, adjoint), max(1, _fitting(plan, card, adjoint))
-    found = [default_choice(plan, card, adjoint=adjoint)]
+    launched, group = _launched(plan, adjoint, history), max(1, _fitting(plan, card, adjoint))
+    found = [default_choice(plan, card, adjoint=adjoint, history=history)]
     if adjoint and len(plan.system.stages) == 2:
         other = FUSED if found[0].route == STORED else STORED
-        found.append(replace(found[0], route=other))
+        found.append(replace(found[0], route=other, registers=0))
     if _loops(plan, card):
+        looped = _looped(plan, adjoint, group)
         groups = sorted({group, max(1, group // 2), min(plan.shots, 2 * group), 1})
-        found += [replace(launched[0], mode=LOOP, shots=n) for n in groups]
-        found += [replace(c, mode=LOOP, shots=group) for c in launched[1:3]]
+        found += [replace(looped, shots=n) for n in groups]
+        found += [Choice(LOOP, *b, group, route=looped.route) for b in _blocks(plan)[:3]]
     found += launched[:2]
-    if card.cooperative and plan.ndim == 3 and not plan.system.collocated:
-        found += [replace(launched[0], registers=n) for n in (0, 96, 128)]
+    if card.cooperative:
+        heavy = plan.ndim == 3 and not plan.system.collocated
+        limits = (0, 96, 128) if heavy else (0, 40, 64)
+        found += [replace(launched[0], registers=n) for n in limits]
     if plan.shots > 1:
         found.append(replace(launched[0], fastest=TILE))
     return list(dict.fromkeys(found + launched))[:MOST_CANDIDATES]

@@ -66,7 +66,9 @@ def choose(task: Task, device: torch.device, autotune: bool | str) -> tuple[Choi
             found = tune(task, device).choice
         if found is not None:
             return found, "tuned"
-    return default_choice(task.plan, card(device), adjoint=task.adjoint), "default"
+    return default_choice(
+        task.plan, card(device), adjoint=task.adjoint, history=task.history
+    ), "default"
 
 
 def tune(
@@ -83,7 +85,7 @@ def tune(
         expected = f'a result in {where}, or "cached"'
         raise TuningError(message("autotune", got, expected, remedy + 'autotune="cached".'))
     label = f"{task.plan.equation.name} {'x'.join(map(str, task.plan.model))} {task.direction}"
-    listed = candidates(task.plan, card(device), adjoint=task.adjoint)
+    listed = candidates(task.plan, card(device), adjoint=task.adjoint, history=task.history)
     with torch.no_grad(), on_device(device):
         return tuning.tuned(
             key, where, listed, lambda: Trial(task, device), label=label, progress=progress

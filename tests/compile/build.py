@@ -20,12 +20,14 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from wavesim import stepping
+from wavesim.buffers import Tables
 from wavesim.choice import FUSED, STORED, Card, default_choice
 from wavesim.cpml import Damping
 from wavesim.equations import REGISTRY
 from wavesim.history import DeviceHistory
 from wavesim.layout import Layout
 from wavesim.plan import Plan
+from wavesim.triton_kernels import lists
 from wavesim.triton_kernels.adjoint import loop_adjoint_kernel, stage_adjoint_kernel
 from wavesim.triton_kernels.compiled import FEW_SPILLS, REGISTER_LIMITS
 from wavesim.triton_kernels.forward import loop_forward_kernel, stage_forward_kernel
@@ -57,6 +59,7 @@ def plan_of(equation: str, dtype: str, order: int, ndim: int) -> Plan:
 def launchers(plan: Plan) -> dict[str, Launcher]:
     """The launchers of a forward, a tangent and an adjoint run with history and every channel."""
     found: list[Launcher] = []
+    lists.compiled = lists.execute = lambda *arguments: None  # type: ignore[assignment]
     Launcher.run = lambda self, steps: found.append(self) or {}  # type: ignore[method-assign]
     dtype, system = getattr(torch, plan.dtype), plan.system
     box = (plan.shots, *plan.box)
@@ -83,8 +86,21 @@ def launchers(plan: Plan) -> dict[str, Launcher]:
     return dict(zip(names, found, strict=True))
 
 
+def listing(plan: Plan):
+    """(name, ASTSource, warps) of the kernels that list points."""
+    layout, found = Layout.of(plan, default_choice(plan, Card())), {}
+    lists.execute = lambda *arguments: None  # type: ignore[assignment]
+    lists.compiled = lambda kernel, key, arguments: found.update({kernel: arguments})  # type: ignore[assignment]
+    tables = Tables.of(layout, getattr(torch, plan.dtype), torch.device("cpu"))
+    lists.PointList.of(layout, tables, [torch.zeros(plan.shots, 3, dtype=torch.int64)])
+    for kernel, arguments in found.items():
+        yield f"points-{kernel.__name__}", source(kernel, arguments), 4
+
+
 def sources(plan: Plan):
-    """(name, ASTSource, warps) of every stage's kernels, and of the loops over all of them."""
+    """(name, ASTSource, warps) of every stage's kernels, of the loops over all of them, and of
+    those that list points."""
+    yield from listing(plan)
     numbers = {"step": 3, "steps": 3, "first_shot": 3, "shots": 16, "programs": 3}
     for name, launcher in launchers(plan).items():
         adjoint = name.startswith("adjoint")
@@ -96,7 +112,9 @@ def sources(plan: Plan):
         if plan.ndim < 3:  # as `choice.candidates`
             kernel = loop_adjoint_kernel if adjoint else loop_forward_kernel
             for once in (False, True) if name in ("forward", "adjoint-fused") else (False,):
-                loop = source(kernel, launcher.loop_arguments() | numbers | {"ONCE": once})
+                near = numbers["counters"] if once else None
+                own = {"ONCE": once, "near": near, "NEAR": 8 * once}
+                loop = source(kernel, launcher.loop_arguments() | numbers | own)
                 yield f"{name}-{'once' if once else 'loop'}", loop, launcher.choice.warps
 
 
@@ -118,7 +136,7 @@ def source(kernel, arguments: dict) -> ASTSource:
         return "i32"
 
     for position, name in enumerate(kernel.arg_names):
-        if name.rstrip("2").replace("_", "").isupper():
+        if name.rstrip("2").replace("_", "").isupper() or arguments[name] is None:
             signature[name], constants[(position,)] = "constexpr", arguments[name]
         else:
             signature[name] = kind(arguments[name], (position,), name)

@@ -104,8 +104,8 @@ def test_poisoned_allocations_change_nothing(gpu, monkeypatch):
 def force(monkeypatch, **changes) -> None:
     """Run the default choice with some of it changed."""
 
-    def chosen(plan, card, *, adjoint=False):
-        found = replace(default_choice(plan, card, adjoint=adjoint), **changes)
+    def chosen(plan, card, **direction):
+        found = replace(default_choice(plan, card, **direction), **changes)
         return replace(found, shots=min(found.shots, plan.shots))
 
     monkeypatch.setattr(trials, "default_choice", chosen)

@@ -75,7 +75,7 @@ def test_every_candidate_gives_the_same_bits(gpu, monkeypatch):
     for number in range(12):
 
         def choose(task, device, autotune, number=number):
-            listed = candidates(task.plan, card(device), adjoint=task.adjoint)
+            listed = candidates(task.plan, card(device), adjoint=task.adjoint, history=task.history)
             return listed[number % len(listed)], "tuned"
 
         monkeypatch.setattr(trials, "choose", choose)

@@ -23,8 +23,8 @@ def experiment(monkeypatch):
     return replace(make("scalar", 1, 4, "eager", nt=10), backend="triton")
 
 
-def looped(plan, card, *, adjoint=False):
-    return replace(default_choice(plan, card, adjoint=adjoint), mode=LOOP)
+def looped(plan, card, **direction):
+    return replace(default_choice(plan, card, **direction), mode=LOOP)
 
 
 def everything(experiment):

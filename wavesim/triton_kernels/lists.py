@@ -38,7 +38,7 @@ def place_kernel(
 
 
 @triton.jit
-def list_kernel(places, offsets, cells, runs, count, keys, size, BLOCK: tl.constexpr):
+def list_kernel(places, offsets, cells, runs, count, keys, size, end, BLOCK: tl.constexpr):
     """From sorted places, ``size`` of them a key: offsets[key] is where a key's points start, that
     of ``keys`` where all of them end, and one more is the count; a point's cell; and at the first
     of the points in one place how many there are, elsewhere 0."""
@@ -53,7 +53,7 @@ def list_kernel(places, offsets, cells, runs, count, keys, size, BLOCK: tl.const
     place = tl.load(places + i, mask=i < count, other=-1)
     tl.store(cells + i, place % size, mask=i < count)
     before = tl.load(places + i - 1, mask=(i > 0) & (i < count), other=-1)
-    alike = (place != before) & (place < keys * size) & (i < count)
+    alike = (place != before) & (place < end) & (i < count)
     run, ahead = alike.to(tl.int64), 1
     while tl.max(alike.to(tl.int32)) > 0:
         alike &= tl.load(places + i + ahead, mask=i + ahead < count, other=-1) == place
@@ -123,7 +123,7 @@ def _listed(layout: Layout, tables: Tables, channel: Tensor) -> PointList:
     cells, runs, offsets = lists.split([even, even, keys + 2])
     listed = {
         "places": places, "offsets": offsets, "cells": cells, "runs": runs,
-        "count": count, "keys": keys, "size": s.shot,
+        "count": count, "keys": keys, "size": s.shot, "end": keys * s.shot,
     }  # fmt: skip
     _run(list_kernel, max(count, keys + 2), layout, listed)
     return PointList(order, offsets, cells, runs, shots)
