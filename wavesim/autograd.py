@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -109,19 +109,19 @@ def _split_saved(plan: Plan, saved: tuple[Tensor, ...], keep: bool):
 
 def _run(
     plan: Plan, choices: Choices, keep: bool, costs: dict, flat: tuple
-) -> tuple[Tensors, list[Tensor]]:
-    """Records, final fields and final memory; and the history, if it is to be kept."""
+) -> tuple[Tensors, stepping.Final, list[Tensor]]:
+    """Records; final fields and memory; and the history, if it is to be kept."""
     coefs, amplitudes, fields, memory, source_cells, receiver_cells = _split(plan, flat)
     with on_device(coefs[0].device):
         layout = choices.layout(plan, False)
         run = stepping.Run.start(layout, coefs, source_cells, receiver_cells)
         history = DeviceHistory(layout, coefs[0]) if keep else None
-        records, out, last, spent = stepping.forward(run, amplitudes, fields, memory, history)
+        records, final, spent = stepping.forward(run, amplitudes, fields, memory, history)
     costs |= spent
     costs["choice"], costs["choice_source"] = choices.forward, choices.source
     costs["field_bytes"] = _field_bytes(layout)
     costs["history_bytes"] = history.nbytes if history else 0
-    return (*records, *out, *last), history.flat if history else []
+    return records, final, history.flat if history else []
 
 
 class Propagate(torch.autograd.Function):
@@ -131,7 +131,8 @@ class Propagate(torch.autograd.Function):
     def forward(
         ctx: Any, plan: Plan, choices: Choices, keep: bool, costs: dict, *flat: Tensor
     ) -> Tensors:
-        out, kept = _run(plan, choices, keep, costs, flat)
+        records, final, kept = _run(plan, choices, keep, costs, flat)
+        fields, memory = final.plain()
         coefs, amplitudes, _, _, source_cells, receiver_cells = _split(plan, flat)
         ctx.plan, ctx.choices, ctx.keep = plan, choices, keep
         ctx.shapes = [t.shape for t in (*coefs, *amplitudes)]
@@ -139,7 +140,7 @@ class Propagate(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*coefs, *source_cells, *receiver_cells, *kept)
         ctx.save_for_forward(*coefs, *source_cells, *receiver_cells, *kept)
-        return out
+        return (*records, *fields, *memory)
 
     @staticmethod
     def backward(ctx: Any, *bars: Tensor) -> tuple:
@@ -183,9 +184,10 @@ class Tangent(torch.autograd.Function):
             layout = choices.layout(plan, False)
             run = stepping.Run.start(layout, coefs, source_cells, receiver_cells)
             history = DeviceHistory(layout, coefs[0], kept) if keep else None
-            records, out, last, _ = stepping.forward(
+            records, final, _ = stepping.forward(
                 run, amplitudes, fields, memory, history, changes if keep else ()
             )
+            out, last = final.plain()
         ctx.plan, ctx.choices, ctx.keep, ctx.count = plan, choices, keep, count
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*saved)
@@ -222,11 +224,13 @@ def propagate(
     receiver_cells: Tensors,
     *,
     autotune: bool | str = CACHED,
-) -> tuple[tuple[Tensors, Tensors, Tensors], dict[str, Any]]:
-    """Run a plan on the Triton backend: ((records, fields, memory), costs); None stands for zeros.
+) -> tuple[Tensors, Callable[[], tuple[Tensors, Tensors]], dict[str, Any]]:
+    """Run a plan on the Triton backend: (records, what gives the final fields and memory, costs);
+    None stands for zeros.
 
-    The history is kept only if a coefficient needs a gradient or has a tangent. A second derivative
-    raises.
+    Where nothing is differentiated, they are copied from the run's buffers when asked for, which
+    must be once; in the capture of a CUDA graph at once, so that a replay copies them. The history
+    is kept only if a coefficient needs a gradient or has a tangent. A second derivative raises.
     """
     costs: dict[str, Any] = {}
     flat = (*coefs, *amplitudes, *fields, *memory, *source_cells, *receiver_cells)
@@ -239,8 +243,11 @@ def propagate(
     choices = _choose(plan, coefs, keep=keep, backward=backward, autotune=autotune)
     if tangents or backward:
         out = Propagate.apply(plan, choices, keep, costs, *flat)
-    else:
-        with torch.no_grad():
-            out, _ = _run(plan, choices, False, costs, flat)
-    a, b = len(receiver_cells), len(receiver_cells) + len(fields)
-    return (out[:a], out[a:b], out[b:]), costs
+        a, b = len(receiver_cells), len(receiver_cells) + len(fields)
+        return out[:a], lambda: (out[a:b], out[b:]), costs
+    with torch.no_grad():
+        records, final, _ = _run(plan, choices, False, costs, flat)
+        if coefs[0].is_cuda and torch.cuda.is_current_stream_capturing():
+            last = final.plain()
+            return records, lambda: last, costs
+    return records, final.plain, costs

@@ -77,4 +77,4 @@ def _part(result: Result, which: int) -> Result:
     state = result.state
     fields = {k: of(v) for k, v in state.fields.items()}
     moved = State(fields, tuple(of(m) for m in state.memory), state.step, state.ratio)
-    return Result(receivers, moved, result.report, result.offsets)
+    return Result(receivers, result.report, result.offsets, lambda: moved)

@@ -156,6 +156,7 @@ REGISTERS: dict[tuple[str, int, str], tuple[int, int]] = {
     (MANY, 2, FORWARD): (48, 0),
     (MANY, 2, HISTORY): (48, 0),
     (MANY, 2, ADJOINT): (56, 0),
+    (KEPT, 3, HISTORY): (128, 0),
     (KEPT, 3, ADJOINT): (128, 0),
 }
 """Most registers of a thread where there is a launch a stage, in float32, for orders up to 4 and
@@ -167,11 +168,11 @@ history 375 and 320, its adjoint 545 and 500; acoustic 256^3 adjoint 971 and 917
 16 x 1000^2 353 and 335, adjoint 786 and 663."""
 
 
-def _kind(plan: Plan, route: str) -> str:
+def _kind(plan: Plan) -> str:
     """Of derivatives, as in `REGISTERS`."""
     if plan.system.collocated:
         return SECOND
-    if route == STORED:
+    if _route(plan.system) == STORED:
         return KEPT
     most = max(len(stage.derivatives) for stage in plan.system.stages)
     return SINGLE if most <= plan.ndim else MANY
@@ -188,7 +189,7 @@ def _blocks(plan: Plan) -> list[Blocks]:
 def _launched(plan: Plan, adjoint: bool, history: bool) -> list[Choice]:
     """A launch a stage, all shots together."""
     route = _route(plan.system) if adjoint else FUSED
-    kind = _kind(plan, route)
+    kind = _kind(plan)
     direction = ADJOINT if adjoint else (HISTORY if history else FORWARD)
     limits = REGISTERS.get((kind, plan.ndim, direction), (0, 0))
     registers = limits[plan.order > 4] if plan.dtype == "float32" else 0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 
 from torch import Tensor
 
@@ -48,10 +49,18 @@ class Result:
     """Records, final state, and report.
 
     receivers: [shot, receiver, time], by channel if asked by channel. offsets: by channel, how far
-    above its cell the recorded field lies, in cells per axis: 0.5 is half a cell.
+    above its cell the recorded field lies, in cells per axis: 0.5 is half a cell. final: makes the
+    state, once.
     """
 
     receivers: Tensor | Mapping[str, Tensor] | None
-    state: State
     report: Report
     offsets: Mapping[str, tuple[float, ...]]
+    final: Callable[[], State] = field(repr=False)
+
+    @cached_property
+    def state(self) -> State:
+        """The state after the last step. Until it is asked for it lies in the run's own buffers if
+        nothing was differentiated; the copy is made on the stream that is current then, which must
+        have waited for the run's."""
+        return self.final()

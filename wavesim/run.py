@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
 from typing import Any, Required, TypedDict, TypeVar
@@ -92,11 +92,11 @@ def _by_channel(value: T | Mapping[str, T] | None, kind: type, name: str, channe
 def run(spec: Equation, parameters: Mapping[str, Tensor], options: Options) -> Result:
     """What every public function does: check the options' kinds, run, wrap."""
     call, mapped = _call(spec, parameters, options)
-    records, state, report, offsets = _run(call)
+    records, final, report, offsets = _run(call)
     if not call.receivers:
-        return Result(None, state, report, {})
+        return Result(None, report, {}, final)
     found = records if mapped else next(iter(records.values()))
-    return Result(found, state, report, offsets)
+    return Result(found, report, offsets, final)
 
 
 def _call(spec: Equation, parameters: Mapping[str, Tensor], options: Options) -> tuple[Call, bool]:
@@ -341,11 +341,14 @@ def _eager(plan: Plan, inputs: tuple, like: Tensor, segments: int | None):
     out = loop.propagate(plan, coefs, amplitudes, fields, memory, *cells, segments=segments)
     costs: dict[str, Any] = {"kernel_launches": 0, "graph_steps": 0, "history_bytes": 0}
     costs |= {"choice": None, "choice_source": None}
-    costs["field_bytes"] = sum(t.nbytes for t in (*out[1], *out[2]))
-    return out, costs
+    records, *last = out
+    costs["field_bytes"] = sum(t.nbytes for part in last for t in part)
+    return records, lambda: last, costs
 
 
-def _run(call: Call) -> tuple[dict[str, Tensor], State, Report, dict[str, tuple[float, ...]]]:
+def _run(
+    call: Call,
+) -> tuple[dict[str, Tensor], Callable[[], State], Report, dict[str, tuple[float, ...]]]:
     geometry = check_shapes(call)
     backend, reason = choose_backend(call.backend, geometry.device)
     segments = call.history.segments
@@ -367,17 +370,15 @@ def _run(call: Call) -> tuple[dict[str, Tensor], State, Report, dict[str, tuple[
     if backend == "triton":
         from . import autograd
 
-        propagated = autograd.propagate(plan, *inputs, autotune=call.autotune)
-        (records, fields, memory), costs = propagated
+        records, last, costs = autograd.propagate(plan, *inputs, autotune=call.autotune)
     else:
-        (records, fields, memory), costs = _eager(plan, inputs, like, segments)
-    started = call.initial.step if call.initial is not None else 0
-    state = State(
-        fields=dict(zip(plan.system.fields, fields, strict=True)),
-        memory=memory,
-        step=started + geometry.nt,
-        ratio=plan.ratio,
-    )
+        records, last, costs = _eager(plan, inputs, like, segments)
+    done = geometry.nt + (call.initial.step if call.initial is not None else 0)
+
+    def final() -> State:
+        fields, memory = last()
+        return State(dict(zip(plan.system.fields, fields, strict=True)), memory, done, plan.ratio)
+
     report = Report(
         backend=backend,
         reason=reason,
@@ -394,4 +395,4 @@ def _run(call: Call) -> tuple[dict[str, Tensor], State, Report, dict[str, tuple[
         name: tuple(h / 2 for h in system.offset(tuple(f for f, _ in system.receivers[name])))
         for name in call.receivers
     }
-    return _records(call, plan, records), state, report, offsets
+    return _records(call, plan, records), final, report, offsets

@@ -78,6 +78,30 @@ class Run:
         return launcher.fields_after(len(steps)), costs
 
 
+@dataclass(eq=False)
+class Final:
+    """Fields and boundary memories after the last step, in the run's buffers."""
+
+    layout: Layout
+    live: list[Tensor]
+    memories: list[Memory]
+
+    def __post_init__(self) -> None:
+        for memory in self.memories:
+            memory.write = memory.read  # the other buffer is free
+
+    def plain(self) -> tuple[Tensors, Tensors]:
+        """Copies of them, made on the current stream; the buffers are free then."""
+        kept = [*self.live, *(m.read for m in self.memories)]
+        if kept[0].is_cuda:
+            for buffer in kept:  # the run's stream may be another
+                buffer.record_stream(torch.cuda.current_stream(buffer.device))
+        fields = tuple(buffers.plain(self.layout, f) for f in self.live)
+        memory = tuple(m.plain() for m in self.memories)
+        self.live, self.memories = [], []
+        return fields, memory
+
+
 def forward(
     run: Run,
     amplitudes: Tensors,
@@ -85,8 +109,8 @@ def forward(
     memory: Sequence[Given],
     history: DeviceHistory | None,
     changes: Tensors = (),
-) -> tuple[Tensors, Tensors, Tensors, dict[str, int]]:
-    """All steps forward: (records [shot, receiver, time], fields, memory, costs).
+) -> tuple[Tensors, Final, dict[str, int]]:
+    """All steps forward: (records [shot, receiver, time], final fields and memory, costs).
 
     With changes of the coefficients it is the tangent run to the one that kept the history, and all
     other inputs are changes too.
@@ -111,7 +135,6 @@ def forward(
         injecting=injecting,
     )
     live, costs = run.launch(work, range(plan.steps), changes)
-    out = tuple(buffers.plain(layout, f) for f in live)
     filled, records = iter(recording), []
     for places, cells in zip(run.receiver_points, run.receiver_cells, strict=True):
         if places is None:
@@ -120,10 +143,10 @@ def forward(
         points = next(filled)
         values = places.unsort(points.data)
         if system.record_after:  # the field before step n + 1 is the one after step n
-            last = take(out[points.slot], cells)[..., None]
+            last = take(buffers.plain(layout, live[points.slot]), cells)[..., None]
             values = torch.cat([values[..., 1:], last], -1)
         records.append(values)
-    return tuple(records), out, tuple(m.plain() for m in memories), costs
+    return tuple(records), Final(layout, live, memories), costs
 
 
 def _late(plan: Plan, slot: int) -> tuple[int, int]:
