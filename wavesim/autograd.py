@@ -91,7 +91,8 @@ def _cotangents(
     needs = stepping.Needs(*_split(plan, (*needed, *points))[:4])
     with torch.no_grad(), on_device(coefs[0].device):
         layout = choices.layout(plan, True)
-        run = stepping.Run.start(layout, coefs, source_cells, receiver_cells)
+        wanted = needs.amplitudes
+        run = stepping.Run.start(layout, coefs, source_cells, receiver_cells, wanted)
         history = DeviceHistory(layout, coefs[0], kept) if keep else None
         out = stepping.adjoint(run, coefs, history, groups, needs)
     return [*out.coefs, *out.amplitudes, *out.fields, *out.memory]

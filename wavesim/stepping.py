@@ -37,10 +37,16 @@ class Run:
 
     @staticmethod
     def start(
-        layout: Layout, coefs: Tensors, source_cells: Tensors, receiver_cells: Tensors
+        layout: Layout,
+        coefs: Tensors,
+        source_cells: Tensors,
+        receiver_cells: Tensors,
+        sources: Sequence[bool] | None = None,
     ) -> Run:
+        """sources: which are listed, None for all."""
         tables, split = Tables.of(layout, coefs[0].dtype, coefs[0].device), len(source_cells)
-        points = PointList.of(layout, tables, (*source_cells, *receiver_cells))
+        channels = [None if sources and not sources[i] else c for i, c in enumerate(source_cells)]
+        points = PointList.of(layout, tables, (*channels, *receiver_cells))
         return Run(
             layout=layout,
             tables=tables,

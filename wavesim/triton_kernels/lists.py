@@ -77,12 +77,15 @@ class PointList:
     shots: int
 
     @staticmethod
-    def of(layout: Layout, tables: Tables, channels: Sequence[Tensor]) -> list[PointList | None]:
-        """From flat box indices [shot, point] by channel, -1 for unused slots.
+    def of(
+        layout: Layout, tables: Tables, channels: Sequence[Tensor | None]
+    ) -> list[PointList | None]:
+        """From flat box indices [shot, point] by channel, -1 for unused slots; None for no list.
 
         Nothing is read back from the device. A tensor given twice makes one list.
         """
-        lists = {id(c): _listed(layout, tables, c) for c in channels if c.shape[1]}
+        given = {id(c): c for c in channels if c is not None and c.shape[1]}
+        lists = {key: _listed(layout, tables, c) for key, c in given.items()}
         return [lists.get(id(c)) for c in channels]
 
     def sort(self, values: Tensor) -> Tensor:
