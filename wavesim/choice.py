@@ -118,9 +118,9 @@ LARGE = 2**19
 less beside themselves, but on smaller grids a shot's programs share them out unevenly. On an H200,
 10^9 cells a second with WIDE blocks and with these: scalar 16 x 1000^2 183 and 199, one of 1000^2
 125 and 152, acoustic 16 x 1000^2 88 and 100, but scalar 32 x 300^2 134 and 116. Registers: scalar
-32 x 300^2 with history 28.8 us a step, 26.8 with 64; adjoint of one 1000^2 10.5, 9.6 with 80."""
+16 x 1000^2 with history 97 us a step, 92 with 64; adjoint of one 1000^2 10.5, 9.6 with 80."""
 SMALL = 2**17
-"""Cells of one shot up to which its adjoint loop has NARROW blocks: 300^2 3.2 us a step, 2.9."""
+"""Cells of one shot below which its adjoint loop has NARROW blocks: 300^2 3.2 us a step, 2.9."""
 
 
 def _route(system: System) -> str:
@@ -206,10 +206,9 @@ def _looped(plan: Plan, adjoint: bool, group: int) -> Choice:
     second = plan.system.collocated
     if not _light(plan):
         pass
-    elif not adjoint and cells >= LARGE:
-        blocks = TALL
-    elif not adjoint and second and group > 1:
-        registers = 64
+    elif not adjoint:
+        blocks = TALL if cells >= LARGE else blocks
+        registers = 64 if second and (cells >= LARGE or group > 1) else 0
     elif adjoint and second and plan.shots == 1:
         blocks, registers = (NARROW, 0) if cells < SMALL else (WIDE, 80)
     return Choice(LOOP, *blocks, group, route=route, registers=registers)

@@ -218,6 +218,18 @@ def transposed(
 
 
 @triton.jit
+def past_and_sums(
+    hist, grads, step, tile, d, box, base, at, SLOTS: tl.constexpr, LAYERS: tl.constexpr
+):
+    """A block's history of a step, and its gradients so far."""
+    kept, sums = (), ()
+    if len(members(SLOTS, 8)) > 0:
+        kept = past(hist, members(SLOTS, 5), step, tile, d, box, LAYERS)
+        sums = load_all(grads, members(SLOTS, 8), base, at)
+    return kept, sums
+
+
+@triton.jit
 def adjoint_tile(
     tile, numbers, arrays, step, wait,
     PULL: tl.constexpr, FIELDS: tl.constexpr, GRADIENT: tl.constexpr, NEXT: tl.constexpr,
@@ -240,10 +252,13 @@ def adjoint_tile(
         bars, used = pick(fields, BARS), pick(coefs, COEFS)
     ANEW: tl.constexpr = PULL if len(PULLED) == 0 else None
     TERMS: tl.constexpr = (len(COLUMNS) - 1) // 6
+    # with many gradients their old sums and the history take too many registers
+    SOON: tl.constexpr = len(GRADS) == 1 or NEXT is not None
     if EARLY:
         b = load_all(fields, BARS, base, at)
         out = load_all(fields, OUTPUTS, base, at)
         model = load_all(coefs, COEFS, cbase, at)
+        kept, sums = past_and_sums(hist, grads, step, tile, d, numbers[4], base, at, SLOTS, LAYERS)
         wait_for_near(wait[0], wait[1])
     values, late = (), ()
     for n in tl.static_range(TERMS):
@@ -263,6 +278,8 @@ def adjoint_tile(
         b = load_all(fields, BARS, base, at)
         out = load_all(fields, OUTPUTS, base, at)
         model = load_all(coefs, COEFS, cbase, at)
+    if SOON and not EARLY:  # loads are not moved before stores
+        kept, sums = past_and_sums(hist, grads, step, tile, d, numbers[4], base, at, SLOTS, LAYERS)
     new = FIELDS(out, b, div, model)
     store_late(late, write, COLUMNS)
     store_all(new, fields, OUTPUTS, base, at)
@@ -270,10 +287,13 @@ def adjoint_tile(
         q = NEXT(pick(new, members(SLOTS, 10)), load_all(coefs, members(SLOTS, 11), cbase, at))
         store_all(q, pulled, members(SLOTS, 12), base, at)
     if len(GRADS) > 0:
-        more = GRADIENT(b, past(hist, members(SLOTS, 5), step, tile, d, numbers[4], LAYERS))
+        if not (SOON or EARLY):
+            kept, sums = past_and_sums(
+                hist, grads, step, tile, d, numbers[4], base, at, SLOTS, LAYERS
+            )
+        more = GRADIENT(b, kept)
         for k in tl.static_range(len(GRADS)):
-            to_grad = grads[GRADS[k]] + base + at
-            tl.store(to_grad, tl.load(to_grad) + more[k])
+            tl.store(grads[GRADS[k]] + base + at, sums[k] + more[k])
 
 
 @triton.jit
