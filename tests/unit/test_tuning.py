@@ -302,3 +302,23 @@ def test_cotangents_are_stored_where_hookes_law_couples_them():
         assert default_choice(plan, Card()).route == FUSED
         assert {c.route for c in candidates(plan, Card(), adjoint=True)} == {FUSED, STORED}
     assert {c.route for c in candidates(plan_of(), Card(), adjoint=True)} == {FUSED}
+
+
+def test_registers_are_limited_where_a_launch_a_stage_was_faster_so():
+    """By direction and order, in float32; a loop of one tile a program needs what it can get."""
+    for equation, ndim, order, settings, expected in (
+        ("scalar", 3, 4, {}, 0),
+        ("scalar", 3, 4, {"history": True}, 32),
+        ("scalar", 3, 8, {"adjoint": True, "history": True}, 48),
+        ("elastic", 3, 4, {"adjoint": True, "history": True}, 128),
+        ("maxwell", 3, 4, {"adjoint": True, "history": True}, 0),
+        ("elastic", 2, 4, {"history": True}, 48),
+    ):
+        plan = plan_of(equation, ndim, 40, order=order)
+        assert default_choice(plan, Card(), **settings).registers == expected
+        plan = replace(plan, dtype="float64")
+        assert default_choice(plan, Card(), **settings).registers == 0
+    card = Card(132, 60 * 2**20, cooperative=True)
+    for adjoint in (False, True):
+        small = default_choice(plan_of(n=300, shots=1), card, adjoint=adjoint)
+        assert small.mode == LOOP and small.registers == 0
