@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from unit.tuned import plan_of
 
-from tests.unit.tuned import plan_of
 from wavesim.buffers import Tables
 from wavesim.choice import Card, default_choice
 from wavesim.device import interpreting

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from unit.tuned import plan_of
 
-from tests.unit.tuned import plan_of
 from wavesim.choice import Choice
 from wavesim.layout import Layout, near_tiles, tile_of_block, tiles
 
