@@ -24,9 +24,11 @@ def compiled(
     kernel is specialised on. The interpreter runs the kernel itself."""
     if interpreting():
         return kernel
-    if (kernel, key) not in _compiled:
-        _compiled[kernel, key] = fitted(kernel, arguments, limit)
-    return _compiled[kernel, key]
+    name = (kernel.__name__, key)  # the hash of a kernel is that of its source
+    found = _compiled.get(name)
+    if found is None:
+        found = _compiled[name] = fitted(kernel, arguments, limit)
+    return found
 
 
 def fitted(kernel: Any, arguments: dict[str, Any], limit: int | None = None) -> Any:
