@@ -119,6 +119,9 @@ less beside themselves, but on smaller grids a shot's programs share them out un
 10^9 cells a second with WIDE blocks and with these: scalar 16 x 1000^2 183 and 199, one of 1000^2
 125 and 152, acoustic 16 x 1000^2 88 and 100, but scalar 32 x 300^2 134 and 116. Registers: scalar
 16 x 1000^2 with history 97 us a step, 92 with 64; adjoint of one 1000^2 10.5, 9.6 with 80."""
+SEVERAL = 2**18
+"""Cells of a group from which a program has several tiles, and with fewer registers there are more
+programs; where each has one tile it takes what it needs."""
 SMALL = 2**17
 """Cells of one shot below which its adjoint loop has NARROW blocks: 300^2 3.2 us a step, 2.9."""
 
@@ -204,13 +207,13 @@ def _looped(plan: Plan, adjoint: bool, group: int) -> Choice:
     route = _route(plan.system) if adjoint else FUSED
     blocks, registers, cells = _blocks(plan)[0], 0, prod(plan.box)
     second = plan.system.collocated
+    several = second and cells * group >= SEVERAL
     if not _light(plan):
         pass
     elif not adjoint:
-        blocks = TALL if cells >= LARGE else blocks
-        registers = 64 if second and (cells >= LARGE or group > 1) else 0
-    elif adjoint and second and plan.shots == 1:
-        blocks, registers = (NARROW, 0) if cells < SMALL else (WIDE, 80)
+        blocks, registers = (TALL if cells >= LARGE else blocks), (64 if several else 0)
+    elif second and plan.shots == 1:
+        blocks, registers = (NARROW if cells < SMALL else blocks), (80 if several else 0)
     return Choice(LOOP, *blocks, group, route=route, registers=registers)
 
 
