@@ -287,13 +287,15 @@ def adjoint_tile(
         q = NEXT(pick(new, members(SLOTS, 10)), load_all(coefs, members(SLOTS, 11), cbase, at))
         store_all(q, pulled, members(SLOTS, 12), base, at)
     if len(GRADS) > 0:
-        if not (SOON or EARLY):
-            kept, sums = past_and_sums(
-                hist, grads, step, tile, d, numbers[4], base, at, SLOTS, LAYERS
-            )
-        more = GRADIENT(b, kept)
-        for k in tl.static_range(len(GRADS)):
-            tl.store(grads[GRADS[k]] + base + at, sums[k] + more[k])
+        if SOON or EARLY:
+            more = GRADIENT(b, kept)
+            for k in tl.static_range(len(GRADS)):
+                tl.store(grads[GRADS[k]] + base + at, sums[k] + more[k])
+        else:
+            more = GRADIENT(b, past(hist, members(SLOTS, 5), step, tile, d, numbers[4], LAYERS))
+            for k in tl.static_range(len(GRADS)):
+                to_grad = grads[GRADS[k]] + base + at
+                tl.store(to_grad, tl.load(to_grad) + more[k])
 
 
 @triton.jit
