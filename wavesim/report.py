@@ -49,18 +49,17 @@ class Result:
     """Records, final state, and report.
 
     receivers: [shot, receiver, time], by channel if asked by channel. offsets: by channel, how far
-    above its cell the recorded field lies, in cells per axis: 0.5 is half a cell. final: makes the
-    state, once.
+    above its cell the recorded field lies, in cells per axis: 0.5 is half a cell.
     """
 
     receivers: Tensor | Mapping[str, Tensor] | None
     report: Report
     offsets: Mapping[str, tuple[float, ...]]
-    final: Callable[[], State] = field(repr=False)
+    _final: Callable[[], State] = field(repr=False)
 
     @cached_property
     def state(self) -> State:
         """The state after the last step. Until it is asked for it lies in the run's own buffers if
         nothing was differentiated; the copy is made on the stream that is current then, which must
         have waited for the run's."""
-        return self.final()
+        return self._final()
