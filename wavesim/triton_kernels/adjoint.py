@@ -11,210 +11,24 @@ import triton
 import triton.language as tl
 
 from .metadata import launch_metadata
-from .points import LANES, ask, facts_of, inject, points_of, record, record_asked
-from .stencil import load_if, pull
+from .points import after_tile, before_tile, facts_of
 from .tile import (
     arrive,
     block_offsets,
     cells,
     choose,
     counter_of,
-    lacking,
     load_all,
     members,
-    memory_cells,
     past,
-    per_tile,
     pick,
-    place_of,
     store_all,
     store_late,
     tile_and_shot,
-    tile_of,
     wait_for_all,
     wait_for_near,
 )
-
-
-@triton.jit
-def second_transposed(
-    b, c, base, cbase, at, s, rh2, PULL: tl.constexpr, GROUP: tl.constexpr, SIGN: tl.constexpr,
-    STENCIL: tl.constexpr,
-):  # fmt: skip
-    """``D2 q``: the collocated second derivative is symmetric."""
-    R: tl.constexpr = STENCIL[0]
-    q0 = pull(b, c, base, cbase, at, PULL, GROUP, SIGN)
-    total = q0 * 0.0
-    for k in tl.static_range(1, R + 1):
-        upper = pull(b, c, base, cbase, at + k * s, PULL, GROUP, SIGN) - q0
-        total += STENCIL[k] * (
-            upper + (pull(b, c, base, cbase, at - k * s, PULL, GROUP, SIGN) - q0)
-        )
-    return total * rh2
-
-
-@triton.jit
-def _cotangents(q, prof, i, L, p, z, mo, on):
-    """``t = (1+e) q + Z``, ``(1+e) t`` and ``de t + P`` at a block of cells: see second_layer."""
-    e, de = tl.load(prof + L + i), tl.load(prof + 2 * L + i)
-    t = (1 + e) * q + load_if(z + mo, on)
-    return t, (1 + e) * t, de * t + load_if(p + mo, on)
-
-
-@triton.jit
-def second_layer_transposed(
-    b, c, base, cbase, at, s, rh, rh2, prof, i, L, read, spot, on, PULL: tl.constexpr,
-    GROUP: tl.constexpr, SIGN: tl.constexpr, STENCIL: tl.constexpr,
-):  # fmt: skip
-    """Transposes second_layer: ``D2 ((1+e) t) - D1 (de t + P)`` with ``t = (1+e) q + Z``, where
-    ``Z <- c (e q + Z)`` is e times the adjoint of zeta and ``P <- c P - c e D1 t`` is c e times
-    that of the memory ``c psi``."""
-    R: tl.constexpr = STENCIL[0]
-    first, mo, ms = spot
-    p, z = read[0] + first, read[1] + first
-    q0 = pull(b, c, base, cbase, at, PULL, GROUP, SIGN)
-    _, a0, _ = _cotangents(q0, prof, i, L, p, z, mo, on)
-    d2, d1, dt = q0 * 0.0, q0 * 0.0, q0 * 0.0
-    for k in tl.static_range(1, R + 1):
-        qu = pull(b, c, base, cbase, at + k * s, PULL, GROUP, SIGN)
-        ql = pull(b, c, base, cbase, at - k * s, PULL, GROUP, SIGN)
-        tu, au, bu = _cotangents(qu, prof, i + k, L, p, z, mo + k * ms, on)
-        t_low, al, bl = _cotangents(ql, prof, i - k, L, p, z, mo - k * ms, on)
-        d2 += STENCIL[k] * ((au - a0) + (al - a0))
-        d1 += STENCIL[R + k] * (bu - bl)
-        dt += STENCIL[R + k] * (tu - t_low)
-    decay, e = tl.load(prof + i), tl.load(prof + L + i)
-    own_p, own_z = load_if(p + mo, on), load_if(z + mo, on)
-    kept = (decay * own_p - decay * e * (dt * rh), decay * (e * q0 + own_z))
-    return d2 * rh2 - d1 * rh, kept
-
-
-@triton.jit
-def staggered_transposed(
-    b, c, base, cbase, at, s, rh, PULL: tl.constexpr, GROUP: tl.constexpr, SIGN: tl.constexpr,
-    SIDE: tl.constexpr, STENCIL: tl.constexpr,
-):  # fmt: skip
-    """Minus the first derivative of q to the other side."""
-    R: tl.constexpr = STENCIL[0]
-    UP: tl.constexpr = 1 if SIDE > 0 else 0
-    total = pull(b, c, base, cbase, at, PULL, GROUP, SIGN) * 0.0
-    for k in tl.static_range(1, R + 1):
-        upper = pull(b, c, base, cbase, at + (k - UP) * s, PULL, GROUP, SIGN)
-        total += STENCIL[2 * R + k] * (
-            upper - pull(b, c, base, cbase, at - (k - 1 + UP) * s, PULL, GROUP, SIGN)
-        )
-    return -total * rh
-
-
-@triton.jit
-def _staggered_cotangent(q, rows, i, L, psi, mo, on):
-    """``q / kappa + a (q + psi)``: the memory's recursion precedes the derivative's transpose."""
-    return q * tl.load(rows + 2 * L + i) + tl.load(rows + L + i) * (q + load_if(psi + mo, on))
-
-
-@triton.jit
-def staggered_layer_transposed(
-    b, c, base, cbase, at, s, rh, prof, i, L, read, spot, on, PULL: tl.constexpr,
-    GROUP: tl.constexpr, SIGN: tl.constexpr, SIDE: tl.constexpr, STENCIL: tl.constexpr,
-):  # fmt: skip
-    """Transposes staggered_layer: ``psi <- b (psi + q)`` beside the transposed derivative."""
-    R: tl.constexpr = STENCIL[0]
-    first, mo, ms = spot
-    old = read + first
-    UP: tl.constexpr = 1 if SIDE > 0 else 0
-    HALF: tl.constexpr = 3 if SIDE > 0 else 0
-    rows = prof + HALF * L
-    q0 = pull(b, c, base, cbase, at, PULL, GROUP, SIGN)
-    total = q0 * 0.0
-    for k in tl.static_range(1, R + 1):
-        up, down = k - UP, k - 1 + UP
-        qu = pull(b, c, base, cbase, at + up * s, PULL, GROUP, SIGN)
-        ql = pull(b, c, base, cbase, at - down * s, PULL, GROUP, SIGN)
-        upper = _staggered_cotangent(qu, rows, i + up, L, old, mo + up * ms, on)
-        total += STENCIL[2 * R + k] * (
-            upper - _staggered_cotangent(ql, rows, i - down, L, old, mo - down * ms, on)
-        )
-    return -total * rh, (tl.load(rows + i) * (q0 + load_if(old + mo, on)),)
-
-
-@triton.jit
-def plain_transposed(
-    b, c, base, cbase, at, s, rh, rh2, PULL: tl.constexpr, GROUP: tl.constexpr,
-    SIGN: tl.constexpr, SIDE: tl.constexpr, STENCIL: tl.constexpr,
-):  # fmt: skip
-    """The transposed derivative where no layer is felt."""
-    if SIDE == 0:
-        value = second_transposed(b, c, base, cbase, at, s, rh2, PULL, GROUP, SIGN, STENCIL)
-    else:
-        value = staggered_transposed(b, c, base, cbase, at, s, rh, PULL, GROUP, SIGN, SIDE, STENCIL)
-    return value
-
-
-@triton.jit
-def layered_transposed(
-    tile, d, b, c, base, cbase, at, s, rh, rh2, numbers, read, spot, on, PULL: tl.constexpr,
-    AXIS: tl.constexpr, SIDE: tl.constexpr, GROUP: tl.constexpr, SIGN: tl.constexpr,
-    M: tl.constexpr, STENCIL: tl.constexpr,
-):  # fmt: skip
-    """The transpose where a layer is felt, and what its memories' cotangents become."""
-    L = numbers[2][5]
-    prof = numbers[1] + AXIS * 6 * L + 16 + tile[2 + AXIS]
-    if SIDE == 0:
-        value, kept = second_layer_transposed(
-            b, c, base, cbase, at, s, rh, rh2, prof, d[AXIS], L, (read[M], read[M + 1]), spot, on,
-            PULL, GROUP, SIGN, STENCIL,
-        )  # fmt: skip
-    else:
-        value, kept = staggered_layer_transposed(
-            b, c, base, cbase, at, s, rh, prof, d[AXIS], L, read[M], spot, on,
-            PULL, GROUP, SIGN, SIDE, STENCIL,
-        )  # fmt: skip
-    return value, kept
-
-
-@triton.jit
-def transposed(
-    tile, d, b, c, base, cbase, at, numbers, read, write, PULL: tl.constexpr,
-    COLUMNS: tl.constexpr, n: tl.constexpr, STENCIL: tl.constexpr, EARLY: tl.constexpr,
-    LAYERS: tl.constexpr,
-):  # fmt: skip
-    """The transpose of derivative number n of a stage, see `forward.derivative`."""
-    factors, _, sizes, layers, box = numbers
-    AXIS: tl.constexpr = COLUMNS[1 + 6 * n + 1]
-    SIDE: tl.constexpr = COLUMNS[1 + 6 * n + 2]
-    GROUP: tl.constexpr = COLUMNS[1 + 6 * n + 3]
-    SIGN: tl.constexpr = COLUMNS[1 + 6 * n + 4]
-    M: tl.constexpr = COLUMNS[1 + 6 * n + 5]
-    s = sizes[1] if AXIS == 0 else (sizes[2] if AXIS == 1 else 1)
-    rh, rh2 = tl.load(factors + AXIS), tl.load(factors + 3 + AXIS)
-    late = ()
-    if LAYERS and M >= 0:
-        on = (tile[0] & (1 << AXIS)) > 0
-        if EARLY:
-            spot = memory_cells(tile, d, layers, box, AXIS)
-            value, kept = layered_transposed(
-                tile, d, b, c, base, cbase, at, s, rh, rh2, numbers, read, spot, on,
-                PULL, AXIS, SIDE, GROUP, SIGN, M, STENCIL,
-            )  # fmt: skip
-            late = (spot[0] + spot[1], on, kept)
-        else:
-            if on:
-                spot = memory_cells(tile, d, layers, box, AXIS)
-                value, kept = layered_transposed(
-                    tile, d, b, c, base, cbase, at, s, rh, rh2, numbers, read, spot, None,
-                    PULL, AXIS, SIDE, GROUP, SIGN, M, STENCIL,
-                )  # fmt: skip
-                for k in tl.static_range(len(kept)):
-                    tl.store(write[M + k] + spot[0] + spot[1], kept[k])
-            else:
-                value = plain_transposed(
-                    b, c, base, cbase, at, s, rh, rh2, PULL, GROUP, SIGN, SIDE, STENCIL
-                )
-    else:
-        value = plain_transposed(
-            b, c, base, cbase, at, s, rh, rh2, PULL, GROUP, SIGN, SIDE, STENCIL
-        )
-    return value, late
+from .transposed import transposed
 
 
 @triton.jit
@@ -227,6 +41,19 @@ def past_and_sums(
         kept = past(hist, members(SLOTS, 5), step, tile, d, box, LAYERS)
         sums = load_all(grads, members(SLOTS, 8), base, at)
     return kept, sums
+
+
+@triton.jit
+def by_output(values, OUTPUTS: tl.constexpr, COLUMNS: tl.constexpr, zero):
+    """Sums of the derivatives' values that belong to each of the outputs."""
+    out = ()
+    for output in tl.static_range(OUTPUTS):
+        total = zero
+        for n in tl.static_range(len(values)):
+            if COLUMNS[1 + 6 * n] == output:
+                total += values[n]
+        out = out + (total,)
+    return out
 
 
 @triton.jit
@@ -267,13 +94,7 @@ def adjoint_tile(
             ANEW, COLUMNS, n, STENCIL, EARLY, LAYERS,
         )  # fmt: skip
         values, late = values + (value,), late + (its,)
-    div = ()
-    for output in tl.static_range(len(OUTPUTS)):
-        total = tl.zeros(at.shape, fields[0].dtype.element_ty)
-        for n in tl.static_range(TERMS):
-            if COLUMNS[1 + 6 * n] == output:
-                total += values[n]
-        div = div + (total,)
+    div = by_output(values, len(OUTPUTS), COLUMNS, tl.zeros(at.shape, fields[0].dtype.element_ty))
     if not EARLY:
         b = load_all(fields, BARS, base, at)
         out = load_all(fields, OUTPUTS, base, at)
@@ -326,28 +147,9 @@ def adjoint_stage(
     cotangents that are read; and for NEXT, of the next stage, its bars among the outputs, its
     coefficients, and its stored cotangents.
     """
-    STARTS: tl.constexpr = members(SLOTS, 6)
-    RECORDED: tl.constexpr = members(SLOTS, 2)
-    INJECTED: tl.constexpr = members(SLOTS, 3)
-    KEPT: tl.constexpr = lacking(RECORDED, members(SLOTS, 1))
-    box = numbers[4]
-    key, keys = number * box[9] + shot, box[9] * box[10]
-    if ONCE:
-        place, recorded, cells, injected = facts
-        part = number >> 26
-    else:
-        place = place_of(table, number)
-        recorded = points_of(arrays[6], key, keys, RECORDED, STARTS[0], 3)
-        part = place[0]
-    tile = tile_of(place, shot)
-    numbers = per_tile(numbers, part)
-    first = tile[1] * numbers[2][0]
-    if ONCE:
-        values = ask(arrays[0], first, recorded, cells, RECORDED)
-    record(
-        arrays[0], first, arrays[6], step, recorded, RECORDED, KEPT, STARTS[0],
-        LANES if ONCE else 0,
-    )  # fmt: skip
+    tile, numbers, points = before_tile(
+        number, facts, shot, table, numbers, arrays[0], arrays[6], step, SLOTS, ONCE
+    )
     if tile[0] == 0:
         adjoint_tile(
             tile, numbers, arrays, step, wait,
@@ -358,13 +160,7 @@ def adjoint_stage(
             tile, numbers, arrays, step, wait,
             PULL, FIELDS, GRADIENT, NEXT, COLUMNS, SLOTS, STENCIL, BLOCKS, ONCE, True,
         )  # fmt: skip
-    if ONCE:
-        record_asked(arrays[6], step, recorded, values, RECORDED, STARTS[0])
-    else:
-        injected = points_of(arrays[7], key, keys, INJECTED, STARTS[1], 4)
-    count = inject(
-        arrays[0], first, arrays[7], step, injected, INJECTED, members(SLOTS, 7), STARTS[1],
-    )  # fmt: skip
+    count = after_tile(points, arrays[0], arrays[6], arrays[7], step, SLOTS, ONCE)
     if NEXT is not None:  # noqa: SIM102 - the one is decided when compiling
         if count > 0:
             tl.debug_barrier()

@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from .metadata import launch_metadata
-from .points import LANES, ask, facts_of, inject, points_of, record, record_asked
+from .points import after_tile, before_tile, facts_of
 from .stencil import central, load_if, second, staggered
 from .tile import (
     arrive,
@@ -15,17 +15,13 @@ from .tile import (
     choose,
     counter_of,
     keep_history,
-    lacking,
     load_all,
     members,
     memory_cells,
     past,
-    per_tile,
-    place_of,
     store_all,
     store_late,
     tile_and_shot,
-    tile_of,
     wait_for_all,
     wait_for_near,
 )
@@ -199,28 +195,9 @@ def forward_stage(
     then boundary block. PUSH: None, or of a tangent run the effect of changed coefficients. ONCE:
     the tile is its program's only one, and these ``facts`` of it are known.
     """
-    STARTS: tl.constexpr = members(SLOTS, 6)
-    RECORDED: tl.constexpr = members(SLOTS, 2)
-    INJECTED: tl.constexpr = members(SLOTS, 3)
-    KEPT: tl.constexpr = lacking(RECORDED, members(SLOTS, 1))
-    box = numbers[4]
-    key, keys = number * box[9] + shot, box[9] * box[10]
-    if ONCE:
-        place, recorded, cells, injected = facts
-        part = number >> 26
-    else:
-        place = place_of(table, number)
-        recorded = points_of(arrays[6], key, keys, RECORDED, STARTS[0], 3)
-        part = place[0]
-    tile = tile_of(place, shot)
-    numbers = per_tile(numbers, part)
-    first = tile[1] * numbers[2][0]
-    if ONCE:
-        values = ask(arrays[0], first, recorded, cells, RECORDED)
-    record(
-        arrays[0], first, arrays[6], step, recorded, RECORDED, KEPT, STARTS[0],
-        LANES if ONCE else 0,
-    )  # fmt: skip
+    tile, numbers, points = before_tile(
+        number, facts, shot, table, numbers, arrays[0], arrays[6], step, SLOTS, ONCE
+    )
     if tile[0] == 0:
         forward_tile(
             tile, numbers, arrays, step, wait,
@@ -231,13 +208,7 @@ def forward_stage(
             tile, numbers, arrays, step, wait,
             UPDATE, HISTORY, PUSH, COLUMNS, SLOTS, STENCIL, BLOCKS, ONCE, True,
         )  # fmt: skip
-    if ONCE:
-        record_asked(arrays[6], step, recorded, values, RECORDED, STARTS[0])
-    else:
-        injected = points_of(arrays[7], key, keys, INJECTED, STARTS[1], 4)
-    inject(
-        arrays[0], first, arrays[7], step, injected, INJECTED, members(SLOTS, 7), STARTS[1],
-    )  # fmt: skip
+    after_tile(points, arrays[0], arrays[6], arrays[7], step, SLOTS, ONCE)
 
 
 @triton.jit(launch_metadata=launch_metadata, do_not_specialize=["step", "first_shot", "box"])

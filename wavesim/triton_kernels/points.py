@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .tile import members, place_of
+from .tile import lacking, members, per_tile, place_of, tile_of
 
 LANES = tl.constexpr(32)
 
@@ -122,3 +122,48 @@ def inject(
         )  # fmt: skip
         count += stop - start
     return count
+
+
+@triton.jit
+def before_tile(
+    number, facts, shot, table, numbers, fields, recording, step, SLOTS: tl.constexpr,
+    ONCE: tl.constexpr,
+):  # fmt: skip
+    """Record a tile's points before it changes; ONCE: ask for the first of them, its ``facts``
+    being known. Returns the tile, its numbers, and what `after_tile` needs of the points."""
+    STARTS: tl.constexpr = members(SLOTS, 6)
+    RECORDED: tl.constexpr = members(SLOTS, 2)
+    KEPT: tl.constexpr = lacking(RECORDED, members(SLOTS, 1))
+    box = numbers[4]
+    key, keys = number * box[9] + shot, box[9] * box[10]
+    if ONCE:
+        place, recorded, cells, injected = facts
+        part = number >> 26
+    else:
+        place = place_of(table, number)
+        recorded = points_of(recording, key, keys, RECORDED, STARTS[0], 3)
+        injected = ()
+        part = place[0]
+    tile = tile_of(place, shot)
+    numbers = per_tile(numbers, part)
+    first = tile[1] * numbers[2][0]
+    values = ()
+    if ONCE:
+        values = ask(fields, first, recorded, cells, RECORDED)
+    record(
+        fields, first, recording, step, recorded, RECORDED, KEPT, STARTS[0], LANES if ONCE else 0
+    )
+    return tile, numbers, (key, keys, first, recorded, values, injected)
+
+
+@triton.jit
+def after_tile(points, fields, recording, injecting, step, SLOTS: tl.constexpr, ONCE: tl.constexpr):
+    """Store what was asked for, and inject; returns how many points were injected into."""
+    STARTS: tl.constexpr = members(SLOTS, 6)
+    INJECTED: tl.constexpr = members(SLOTS, 3)
+    key, keys, first, recorded, values, injected = points
+    if ONCE:
+        record_asked(recording, step, recorded, values, members(SLOTS, 2), STARTS[0])
+    else:
+        injected = points_of(injecting, key, keys, INJECTED, STARTS[1], 4)
+    return inject(fields, first, injecting, step, injected, INJECTED, members(SLOTS, 7), STARTS[1])
