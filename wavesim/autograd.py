@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from . import stepping, trials
+from .buffers import Final
 from .choice import Choice
 from .history import DeviceHistory
 from .layout import Layout, field_bytes
@@ -110,7 +111,7 @@ def _split_saved(plan: Plan, saved: tuple[Tensor, ...], keep: bool):
 
 def _run(
     plan: Plan, choices: Choices, keep: bool, costs: dict, flat: tuple
-) -> tuple[Tensors, stepping.Final, list[Tensor]]:
+) -> tuple[Tensors, Final, list[Tensor]]:
     """Records; final fields and memory; and the history, if it is to be kept."""
     coefs, amplitudes, fields, memory, source_cells, receiver_cells = _split(plan, flat)
     with on_device(coefs[0].device):

@@ -131,6 +131,30 @@ class Memory:
         return torch.cat([whole.narrow(dim, a, n) for a, n in self.at.parts], dim)
 
 
+@dataclass(eq=False)
+class Final:
+    """Fields and boundary memories after the last step, in the run's buffers."""
+
+    layout: Layout
+    live: list[Tensor]
+    memories: list[Memory]
+
+    def __post_init__(self) -> None:
+        for memory in self.memories:
+            memory.write = memory.read  # the other buffer is free
+
+    def plain(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Copies of them, made on the current stream; the buffers are free then."""
+        kept = [*self.live, *(m.read for m in self.memories)]
+        if kept[0].is_cuda:
+            for buffer in kept:  # the run's stream may be another
+                buffer.record_stream(torch.cuda.current_stream(buffer.device))
+        fields = tuple(plain(self.layout, f) for f in self.live)
+        memory = tuple(m.plain() for m in self.memories)
+        self.live, self.memories = [], []
+        return fields, memory
+
+
 def _places(layout: Layout) -> np.ndarray:
     """By boundary-sized block, where the points of the tile that owns it begin among the places
     (tile, shot, cell) in the order of the point lists, and the origin of a shot's cells."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from . import buffers
-from .buffers import Memory, MemoryShape, Tables
+from .buffers import Final, Memory, MemoryShape, Tables
 from .choice import STORED
 from .history import DeviceHistory
 from .layout import Layout
@@ -82,30 +82,6 @@ class Run:
             for memory in work.memories:
                 memory.swap()
         return launcher.fields_after(len(steps)), costs
-
-
-@dataclass(eq=False)
-class Final:
-    """Fields and boundary memories after the last step, in the run's buffers."""
-
-    layout: Layout
-    live: list[Tensor]
-    memories: list[Memory]
-
-    def __post_init__(self) -> None:
-        for memory in self.memories:
-            memory.write = memory.read  # the other buffer is free
-
-    def plain(self) -> tuple[Tensors, Tensors]:
-        """Copies of them, made on the current stream; the buffers are free then."""
-        kept = [*self.live, *(m.read for m in self.memories)]
-        if kept[0].is_cuda:
-            for buffer in kept:  # the run's stream may be another
-                buffer.record_stream(torch.cuda.current_stream(buffer.device))
-        fields = tuple(buffers.plain(self.layout, f) for f in self.live)
-        memory = tuple(m.plain() for m in self.memories)
-        self.live, self.memories = [], []
-        return fields, memory
 
 
 def forward(
