@@ -98,9 +98,10 @@ def listing(plan: Plan):
 
 
 def sources(plan: Plan):
-    """(name, ASTSource, warps) of every stage's kernels, of the loops over all of them, and of
-    those that list points."""
-    yield from listing(plan)
+    """(name, ASTSource, warps) of every stage's kernels, and of the loops over all of them; with
+    the first equation, of those that list points, which know no equation."""
+    if plan.equation is next(iter(REGISTRY.values())):
+        yield from listing(plan)
     numbers = {"step": 3, "steps": 3, "first_shot": 3, "shots": 16, "programs": 3}
     for name, launcher in launchers(plan).items():
         adjoint = name.startswith("adjoint")
