@@ -11,15 +11,17 @@ import contextlib
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from unittest import mock
 
 import torch
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import wavesim
 from benchmarks.cases import MEDIA, Case, Experiment
+from wavesim.plan import Plan
 
 READBACKS = {
     *("tolist", "item", "cpu", "numpy", "nonzero", "masked_select", "unique"),
@@ -62,6 +64,11 @@ class Readbacks(TorchFunctionMode):
 NOTHING = {"kernel_launches": 0, "graph_steps": 0}
 
 
+def _first_cells(plan: Plan, locations: Sequence[Tensor]) -> list[Tensor]:
+    """What stands for the cells of locations where no kernel finds them."""
+    return [torch.zeros(at.shape[:2], dtype=torch.int64, device=at.device) for at in locations]
+
+
 @contextlib.contextmanager
 def dry() -> Iterator[None]:
     """The Triton backend takes tensors of any device, and its time loops do nothing."""
@@ -69,6 +76,7 @@ def dry() -> Iterator[None]:
         mock.patch("wavesim.device.triton_obstacle", lambda device: None),
         mock.patch("wavesim.trials.interpreting", lambda: True),
         mock.patch("wavesim.stepping.Launcher.run", lambda self, steps: NOTHING),
+        mock.patch("wavesim.triton_kernels.lists.flat_cells", _first_cells),
         mock.patch("wavesim.triton_kernels.lists.compiled", lambda *a: None),
         mock.patch("wavesim.triton_kernels.lists.execute", lambda *a: None),
     ):

@@ -131,6 +131,18 @@ class Memory:
         return torch.cat([whole.narrow(dim, a, n) for a, n in self.at.parts], dim)
 
 
+@dataclass(frozen=True, eq=False)
+class Arrays:
+    """What the kernels of one direction read and write, aligned: coefficients; fields and boundary
+    memories; what programs signal each other with; and more, all zeros at first."""
+
+    coefs: tuple[Tensor, ...]
+    fields: list[Tensor]
+    memories: list[Memory]
+    signals: Tensor
+    more: list[Tensor]
+
+
 @dataclass(eq=False)
 class Final:
     """Fields and boundary memories after the last step, in the run's buffers."""
@@ -156,11 +168,10 @@ class Final:
 
 
 def _places(layout: Layout) -> np.ndarray:
-    """By boundary-sized block, where the points of the tile that owns it begin among the places
-    (tile, shot, cell) in the order of the point lists, and the origin of a shot's cells."""
+    """By boundary-sized block, where the points of the tile that owns it begin among a shot's
+    places (tile, cell) in the order of the point lists, and the origin of its cells."""
     s = layout.strides
-    owner = tile_of_block(layout).ravel().astype(np.int64)
-    return owner * (layout.plan.shots * s.shot) + s.origin
+    return tile_of_block(layout).ravel().astype(np.int64) * s.shot + s.origin
 
 
 @dataclass(frozen=True, eq=False)

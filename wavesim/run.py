@@ -29,7 +29,7 @@ from .device import choose_backend, interpreting
 from .equations import Equation
 from .media import replicate
 from .plan import Plan, known
-from .points import box_cells, take
+from .points import at_cells, box_cells
 from .reference import loop
 from .report import Report, Result
 from .resample import downsample, upsample
@@ -241,17 +241,35 @@ def _initial_memory(call: Call, plan: Plan) -> tuple[Tensor | None, ...]:
     return tuple(given)
 
 
-def _amplitudes(call: Call, plan: Plan, coefs: tuple[Tensor, ...], like: Tensor):
-    """(cells, amplitudes as they enter a field) of every injection of the equation."""
+def _cells(call: Call, plan: Plan, backend: str) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """By channel the flat box indices [shot, point] of the sources and of the receivers."""
+    locations = [s.locations for s in call.sources.values()]
+    locations += [r.locations for r in call.receivers.values()]
+    if backend == "triton":
+        from .triton_kernels.lists import flat_cells
+
+        found = flat_cells(plan, locations)
+    else:
+        found = [box_cells(at, plan.widths, plan.box) for at in locations]
+    split = len(call.sources)
+    return (
+        dict(zip(call.sources, found[:split], strict=True)),
+        dict(zip(call.receivers, found[split:], strict=True)),
+    )
+
+
+def _amplitudes(
+    call: Call, plan: Plan, coefs: tuple[Tensor, ...], at: dict[str, Tensor], nowhere: Tensor
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """(cells, amplitudes as they enter a field) of every injection of the equation; nowhere: cells
+    of no points."""
     cells, amplitudes = [], []
     for name, channel in plan.system.sources.items():
         given = call.sources.get(name)
         if given is None:
-            none = like.new_empty(plan.shots, 0, dtype=torch.int64)
-            cells += [none] * len(channel)
-            amplitudes += [like.new_empty(plan.shots, 0, plan.steps)] * len(channel)
+            cells += [nowhere] * len(channel)
+            amplitudes += [coefs[0].new_empty(plan.shots, 0, plan.steps)] * len(channel)
             continue
-        at = box_cells(given.locations, plan.widths, plan.box)
         fine = upsample(
             given.amplitudes,
             plan.ratio,
@@ -262,20 +280,11 @@ def _amplitudes(call: Call, plan: Plan, coefs: tuple[Tensor, ...], like: Tensor)
             factor = entry.factor / (math.prod(plan.spacing) if entry.per_volume else 1.0)
             if entry.coefficient is None:
                 weighted = factor * plan.dt * fine
-            else:
-                weighted = (factor * take(coefs[entry.coefficient], at))[..., None] * fine
-            cells.append(at)
+            else:  # neither backend reads the amplitudes of unused slots
+                weighted = (factor * at_cells(coefs[entry.coefficient], at[name]))[..., None] * fine
+            cells.append(at[name])
             amplitudes.append(weighted)
     return tuple(cells), tuple(amplitudes)
-
-
-def _receiver_cells(call: Call, plan: Plan, like: Tensor) -> tuple[Tensor, ...]:
-    """Of every term of every receiver channel."""
-    none = like.new_empty(plan.shots, 0, dtype=torch.int64)
-    cells = {k: box_cells(r.locations, plan.widths, plan.box) for k, r in call.receivers.items()}
-    return tuple(
-        cells.get(name, none) for name, terms in plan.system.receivers.items() for _ in terms
-    )
 
 
 def _records(call: Call, plan: Plan, recorded: tuple[Tensor, ...]) -> dict[str, Tensor]:
@@ -363,8 +372,14 @@ def _run(
     like = next(iter(call.parameters.values())).detach()
     parameters = {k: replicate(v, plan.widths) for k, v in call.parameters.items()}
     coefs = call.equation.coefficients(parameters, plan.dt, plan.ndim)
-    source_cells, amplitudes = _amplitudes(call, plan, coefs, like)
-    receiver_cells = _receiver_cells(call, plan, like)
+    source_at, receiver_at = _cells(call, plan, backend)
+    nowhere = like.new_empty(plan.shots, 0, dtype=torch.int64)
+    source_cells, amplitudes = _amplitudes(call, plan, coefs, source_at, nowhere)
+    receiver_cells = tuple(
+        receiver_at.get(name, nowhere)
+        for name, terms in plan.system.receivers.items()
+        for _ in terms
+    )
     fields, memory = _initial_fields(call, plan), _initial_memory(call, plan)
     inputs = (coefs, amplitudes, fields, memory, source_cells, receiver_cells)
     if backend == "triton":

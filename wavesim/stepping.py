@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from . import buffers
-from .buffers import Final, Memory, MemoryShape, Tables
+from .buffers import Arrays, Final, Memory, MemoryShape, Tables
 from .choice import STORED
 from .history import DeviceHistory
 from .layout import Layout
 from .plan import Plan
 from .points import add, at_cells, take
-from .triton_kernels.launch import Launcher, Points, Work
+from .triton_kernels.launch import Launcher, Points, Work, signals
 from .triton_kernels.lists import PointList
 
 Tensors = tuple[Tensor, ...]
@@ -50,7 +50,7 @@ class Run:
         return Run(
             layout=layout,
             tables=tables,
-            coefs=buffers.aligned(layout, coefs),
+            coefs=coefs,
             source_points=points[:split],
             receiver_points=points[split:],
             source_cells=source_cells,
@@ -59,27 +59,35 @@ class Run:
 
     def arrays(
         self, fields: Sequence[Given], memory: Sequence[Given], more: Sequence[tuple[int, int]]
-    ) -> tuple[list[Tensor], list[Memory], list[Tensor]]:
-        """Fields and memories from plain tensors, None being zeros, and more arrays of zeros."""
+    ) -> Arrays:
+        """The kernels' arrays from plain tensors, None being zeros, and more arrays of zeros."""
         layout, plan = self.layout, self.layout.plan
         shapes = [MemoryShape.of(layout, axis, side) for axis, side in plan.memories]
-        sizes = [(plan.shots, layout.strides.shot)] * len(fields)
+        length, given = layout.strides.shot, (*self.coefs, *fields)
+        sizes = [(c.shape[0], length) for c in self.coefs]
+        sizes += [(plan.shots, length)] * len(fields)
         for at in shapes:
             sizes += [(plan.shots, at.strides.shot)] * 2
+        sizes.append((1, signals(layout)))
         found = buffers.packed_zeros(self.coefs[0], [*sizes, *more])
-        live = [buffers.fill(layout, b, f) for b, f in zip(found, fields, strict=False)]
-        both = found[len(live) : len(sizes)]
+        live = [buffers.fill(layout, b, f) for b, f in zip(found, given, strict=False)]
+        both = found[len(live) : len(sizes) - 1]
         pairs = zip(both[::2], both[1::2], strict=True)
-        memories = [Memory(*m) for m in zip(shapes, pairs, memory, strict=True)]
-        return live, memories, found[len(sizes) :]
+        return Arrays(
+            coefs=tuple(live[: len(self.coefs)]),
+            fields=live[len(self.coefs) :],
+            memories=[Memory(*m) for m in zip(shapes, pairs, memory, strict=True)],
+            signals=found[len(sizes) - 1],
+            more=found[len(sizes) :],
+        )
 
     def launch(self, work: Work, steps: range, changes: Tensors = (), *, adjoint: bool = False):
         """Run the kernels; (fields, costs). The memories are left as the last step wrote them."""
         moved = buffers.aligned(self.layout, changes)
-        launcher = Launcher(self.layout, self.tables, self.coefs, work, moved, adjoint=adjoint)
+        launcher = Launcher(self.layout, self.tables, work, moved, adjoint=adjoint)
         costs = launcher.run(steps)
         if len(steps) % 2:
-            for memory in work.memories:
+            for memory in work.arrays.memories:
                 memory.swap()
         return launcher.fields_after(len(steps)), costs
 
@@ -101,8 +109,8 @@ def forward(
     system = plan.system
     asked = [(slot, p) for slot, p in zip(system.recorded, run.receiver_points, strict=True) if p]
     sizes = [(plan.steps, places.order.shape[0]) for _, places in asked]
-    live, memories, rows = run.arrays(fields, memory, sizes)
-    recording = [Points(*known, data) for known, data in zip(asked, rows, strict=True)]
+    arrays = run.arrays(fields, memory, sizes)
+    recording = [Points(*known, data) for known, data in zip(asked, arrays.more, strict=True)]
     injecting: list[list[Points]] = [[] for _ in system.stages]
     for entry, places, values in zip(system.injections, run.source_points, amplitudes, strict=True):
         if places is not None:
@@ -110,8 +118,7 @@ def forward(
             injecting[entry.stage].append(Points(slot, places, places.sort(values)))
 
     work = Work(
-        fields=live,
-        memories=memories,
+        arrays=arrays,
         history=history.tensors if history is not None else [[] for _ in system.stages],
         recording=[recording] + [[] for _ in system.stages[1:]],
         injecting=injecting,
@@ -128,7 +135,7 @@ def forward(
             last = take(buffers.plain(layout, live[points.slot]), cells)[..., None]
             values = torch.cat([values[..., 1:], last], -1)
         records.append(values)
-    return tuple(records), Final(layout, live, memories), costs
+    return tuple(records), Final(layout, live, arrays.memories), costs
 
 
 def _late(plan: Plan, slot: int) -> tuple[int, int]:
@@ -233,11 +240,12 @@ def adjoint(
     ]
     count, stored = len(coefs) if history else 0, _stored_groups(layout)
     sizes = [(plan.shots, layout.strides.shot)] * (count + sum(stored))
-    live, memories, more = run.arrays(
+    arrays = run.arrays(
         [None if b is None else _times(b, scales.of(i)) for i, b in enumerate(field_bars)],
         [m if m is None else _times(m, s) for m, s in zip(memory_bars, memory_scales, strict=True)],
         [*sizes, *((plan.steps, places.order.shape[0]) for _, _, places in asked)],
     )
+    live, more = arrays.fields, arrays.more
     grads, rows = more[:count], more[len(sizes) :]
     injecting, left = _record_cotangents(run, scales, live, record_bars)
     zero = all(b is None for b in field_bars) and not system.record_after
@@ -248,13 +256,12 @@ def adjoint(
         recording[entry.stage].append(recorded[i])
 
     work = Work(
-        fields=live,
-        memories=memories,
+        arrays=arrays,
         history=history.tensors if history else [[] for _ in system.stages],
         recording=recording,
         injecting=injecting,
         grads=grads,
-        pulled=_pulled(run, None if zero else live, more[count : len(sizes)], stored),
+        pulled=_pulled(layout, arrays, more[count : len(sizes)], stored, zero=zero),
     )
     live, _ = run.launch(work, range(plan.steps - 1, -1, -1), adjoint=True)
     return Cotangents(
@@ -268,7 +275,7 @@ def adjoint(
         ],
         memory=[
             _over(m.plain(), s) if needed else None
-            for m, s, needed in zip(memories, memory_scales, needs.memory, strict=True)
+            for m, s, needed in zip(arrays.memories, memory_scales, needs.memory, strict=True)
         ],
     )
 
@@ -290,18 +297,18 @@ def _stored_groups(layout: Layout) -> list[int]:
 
 
 def _pulled(
-    run: Run, live: list[Tensor] | None, zeros: list[Tensor], stored: list[int]
+    layout: Layout, arrays: Arrays, zeros: list[Tensor], stored: list[int], *, zero: bool
 ) -> list[list[Tensor]]:
     """By stage, the stored cotangents: those of the last stage, which runs first, from the adjoint
-    fields, None for zeros; the other's are written before they are read."""
+    fields, which may be ``zero``; the other's are written before they are read."""
     if not stored:
         return []
     parts = [zeros[: stored[0]], zeros[stored[0] :]]
-    if live is None:
+    if zero:
         return parts
-    last = run.layout.plan.system.stages[-1]
-    coefs = [run.coefs[i] for i in last.coefficients + last.adjoint_reads]
-    first = last.pull_derivatives([live[i] for i in last.bars], coefs)
+    last = layout.plan.system.stages[-1]
+    coefs = [arrays.coefs[i] for i in last.coefficients + last.adjoint_reads]
+    first = last.pull_derivatives([arrays.fields[i] for i in last.bars], coefs)
     for buffer, values in zip(parts[1], first, strict=True):
         buffer.copy_(values)
     return parts

@@ -13,7 +13,7 @@ import torch
 import triton
 from torch import Tensor
 
-from ..buffers import Memory, Tables, near_table
+from ..buffers import Arrays, Tables, near_table
 from ..choice import GRAPH, LOOP, SHOT
 from ..device import card, interpreting
 from ..layout import Layout, Sizes, round_up, tiles
@@ -83,8 +83,7 @@ class Work:
     stage the stored cotangents of its derivatives, if that is the adjoint's route.
     """
 
-    fields: list[Tensor]
-    memories: list[Memory]
+    arrays: Arrays
     history: list[list[Tensor]]
     recording: list[list[Points]]
     injecting: list[list[Points]]
@@ -102,6 +101,27 @@ def on_device(device: torch.device):
         yield
 
 
+def _lines(layout: Layout) -> int:
+    """Counters of a loop: one to a tile, whole cache lines to a shot."""
+    return round_up(tiles(layout), 32) * layout.plan.shots
+
+
+def _parts(layout: Layout, steps: int, shots: int) -> tuple[int, range]:
+    """(steps of a loop's parts, where they start): it is cut up if it is long."""
+    length = max(2, PART_CELLS // (prod(layout.extent) * shots) // 2 * 2)
+    return length, range(0, steps, length)
+
+
+def signals(layout: Layout) -> int:
+    """Numbers of the plan's type that `Launcher` needs as ``Arrays.signals``: counters for every
+    part of a loop, which groups of shots share, as each has its own; else one clock."""
+    plan, choice = layout.plan, layout.choice
+    if choice.mode != LOOP:
+        return 8 // plan.itemsize
+    parts = _parts(layout, plan.steps, min(choice.shots, plan.shots))[1]
+    return len(parts) * _lines(layout) * 4 // plan.itemsize
+
+
 FEW_PROGRAMS = 128
 """Registers of a thread where every program has one tile: with them loads can be asked for early,
 and there are too few programs to need the room. Left alone, ptxas takes 80."""
@@ -113,17 +133,25 @@ class Launcher:
     With changes of the coefficients it is a tangent run.
     """
 
-    def __init__(self, layout: Layout, tables: Tables, coefs: tuple[Tensor, ...], work: Work,
-                 changes: tuple[Tensor, ...] = (), *, adjoint: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        layout: Layout,
+        tables: Tables,
+        work: Work,
+        changes: tuple[Tensor, ...] = (),
+        *,
+        adjoint: bool = False,
+    ) -> None:
         self.layout, self.plan, self.choice = layout, layout.plan, layout.choice
         self.work, self.adjoint, self.tangent = work, adjoint, bool(changes)
         self.device, self.interpreted = tables.tiles.device, interpreting()
-        numbers = Sizes.of(layout, coefs[0].shape[0] > 1)
+        arrays = work.arrays
+        numbers = Sizes.of(layout, arrays.coefs[0].shape[0] > 1)
         self.common = {
             "table": tables.tiles,
             "factors": tables.factors,
             "profiles": tables.profiles,
-            "coefs": coefs,
+            "coefs": arrays.coefs,
             "hist": tuple(t for stage in work.history for t in stage),
             "recording": tuple(t for stage in work.recording for p in stage for t in p.recorded),
             "injecting": tuple(t for stage in work.injecting for p in stage for t in p.injected),
@@ -142,9 +170,9 @@ class Launcher:
             self.common["pulled"] = tuple(t for stage in work.pulled for t in stage)
         else:
             self.common["changes"] = changes
-        read = tuple(m.read for m in work.memories)
-        write = tuple(m.write for m in work.memories)
-        now, then = tuple(work.fields), tuple(self.fields_after(1))
+        read = tuple(m.read for m in arrays.memories)
+        write = tuple(m.write for m in arrays.memories)
+        now, then = tuple(arrays.fields), tuple(self.fields_after(1))
         self.buffers = (
             {"fields": now, "read": read, "write": write},
             {"fields": then, "read": write, "write": read},
@@ -153,12 +181,13 @@ class Launcher:
         self.stages = [self._constants(index) for index in count]
         self.known: dict[Hashable, Any] = {}
         looped = self.choice.mode == LOOP
-        self.clock = None if looped else torch.zeros(1, dtype=torch.int64, device=self.device)
+        self.clock = None if looped else arrays.signals.view(torch.int64)
 
     def fields_after(self, steps: int) -> list[Tensor]:
         """The fields, by number, after so many steps."""
         turned = self.plan.system.rotation
-        return [self.work.fields[i] for i in turned] if steps % 2 else self.work.fields
+        fields = self.work.arrays.fields
+        return [fields[i] for i in turned] if steps % 2 else fields
 
     def _constants(self, index: int) -> dict[str, Any]:
         """What a stage's kernel is compiled for."""
@@ -282,11 +311,8 @@ class Launcher:
     def _loop(self, steps: range, first_shot: int, shots: int, lead: Lead) -> int:
         """Launch the whole loop, a few times if it is long; the number of launches."""
         kernel = loop_adjoint_kernel if self.adjoint else loop_forward_kernel
-        cells = prod(self.layout.extent) * shots
-        length = max(2, PART_CELLS // cells // 2 * 2)
-        starts = range(0, len(steps), length)
-        lines = round_up(tiles(self.layout), 32) * self.plan.shots
-        counters = torch.zeros(len(starts), lines, dtype=torch.int32, device=self.device)
+        length, starts = _parts(self.layout, len(steps), shots)
+        counters = self.work.arrays.signals.view(torch.int32).view(-1, _lines(self.layout))
         arguments = self.loop_arguments() | {
             "counters": counters,
             "step": 0,
@@ -296,11 +322,11 @@ class Launcher:
             "programs": 1,
         }
         found, programs, constants = self._looping(kernel, shots, arguments)
-        for row, start in zip(counters, starts, strict=True):
+        for row, start in zip(counters, starts, strict=False):
             part = steps[start : start + length]
             own = {"counters": row, "step": part[0], "steps": len(part), "programs": programs}
             execute(found, kernel, programs * shots, arguments | constants | own)
-            lead.launched(cells * len(part))
+            lead.launched(prod(self.layout.extent) * shots * len(part))
         return len(starts)
 
     def _looping(

@@ -1,9 +1,12 @@
-"""The lists that tell the kernels which points a tile has: sorted by tile, shot and cell."""
+"""The lists that tell the kernels which points a tile has: sorted by shot, tile and cell."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from math import prod
+from typing import Any
 
 import torch
 import triton
@@ -12,68 +15,190 @@ from torch import Tensor
 
 from ..buffers import Tables
 from ..layout import Layout, round_up, tiles
+from ..plan import Plan
 from .compiled import compiled, execute
 
-BLOCK = 1024
+BLOCK, LANES = 64, 128
+COUNTED = 4096
+"""Points of a shot up to which each is compared with all others, which takes one launch: of so many
+some 20 us on an H200. Sorting more takes a place for each, PyTorch's sort, and a search."""
 
 
 @triton.jit
-def place_kernel(
-    flat, origins, places, count, points, end, box, blocks, across, strides, BLOCK: tl.constexpr
-):
-    """The place of each flat box index among (tile, shot, cell): ``end``, after all, for -1.
+def cells_kernel(locations, cells, counts, steps, start, ALONG: tl.constexpr, BLOCK: tl.constexpr):
+    """By channel, the flat box index of each location [point, ALONG], -1 for unused slots.
 
-    origins: where a block's tile and shot 0 begin. box, blocks: shapes of the box and a block;
-    across: blocks in a plane and in a row; strides: of a shot, z and y. Lists [shot, point].
+    steps: of the flat index along an axis; start: that of the model's first cell.
     """
-    i = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
-    cell = tl.load(flat + i, mask=i < count, other=-1)
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    for k in tl.static_range(len(locations)):
+        flat = tl.zeros((BLOCK,), tl.int64) + start
+        for axis in tl.static_range(ALONG):
+            at = tl.load(locations[k] + i.to(tl.int64) * ALONG + axis, mask=i < counts[k], other=0)
+            flat += at.to(tl.int64) * steps[axis]
+        tl.store(cells[k] + i, tl.maximum(flat, -1), mask=i < counts[k])
+
+
+@triton.jit
+def places_of(flat, i, points, origins, size, box, blocks, across, strides):
+    """The places of points i of a shot among its (tile, cell): ``size[1]``, after all, for unused
+    ones, and one more past the last point.
+
+    origins: where the tile of a block begins; size: of a tile's places, and of all tiles'. box,
+    blocks: shapes of the box and a block; across: blocks in a plane and in a row; strides: of z
+    and y.
+    """
+    cell = tl.load(flat + i, mask=i < points, other=-1)
     used = cell >= 0
     x, row = cell % box[2], cell // box[2]
     y, z = row % box[1], row // box[1]
     block = z // blocks[0] * across[0] + y // blocks[1] * across[1] + x // blocks[2]
-    place = tl.load(origins + block, mask=used, other=0) + i // points * strides[0]
-    place += z * strides[1] + y * strides[2] + x
-    tl.store(places + i, tl.where(used, place, end), mask=i < count)
+    place = tl.load(origins + block, mask=used, other=0) + z * strides[0] + y * strides[1] + x
+    return tl.where(used, place, size[1] + (i >= points))
 
 
 @triton.jit
-def list_kernel(places, offsets, cells, runs, count, keys, size, end, BLOCK: tl.constexpr):
-    """From sorted places, ``size`` of them a key: offsets[key] is where a key's points start, that
-    of ``keys`` where all of them end, and one more is the count; a point's cell; and at the first
-    of the points in one place how many there are, elsewhere 0."""
-    i = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
-    low, high = i * 0, i * 0 + count
-    while tl.max(high - low) > 0:  # the first place that is not below the key's
-        middle = (low + high) // 2
-        below = tl.load(places + middle, mask=low < high, other=0) < i * size
-        low = tl.where((low < high) & below, middle + 1, low)
-        high = tl.where((low < high) & ~below, middle, high)
-    tl.store(offsets + i, tl.where(i > keys, count, low), mask=i < keys + 2)
-    place = tl.load(places + i, mask=i < count, other=-1)
-    tl.store(cells + i, place % size, mask=i < count)
-    before = tl.load(places + i - 1, mask=(i > 0) & (i < count), other=-1)
-    alike = (place != before) & (place < end) & (i < count)
-    run, ahead = alike.to(tl.int64), 1
-    while tl.max(alike.to(tl.int32)) > 0:
-        alike &= tl.load(places + i + ahead, mask=i + ahead < count, other=-1) == place
-        run += alike.to(tl.int64)
-        ahead += 1
-    tl.store(runs + i, run, mask=i < count)
+def place_kernel(
+    flat, places, points, origins, size, box, blocks, across, strides, BLOCK: tl.constexpr
+):
+    """`places_of` all points [shot, point]."""
+    each = tl.cdiv(points, BLOCK)
+    shot, part = tl.program_id(0) // each, tl.program_id(0) % each
+    first, i = shot.to(tl.int64) * points, part * BLOCK + tl.arange(0, BLOCK)
+    place = places_of(flat + first, i, points, origins, size, box, blocks, across, strides)
+    tl.store(places + first + i, place, mask=i < points)
+
+
+@triton.jit
+def list_kernel(
+    flat, lists, offsets, points, keys, origins, size, box, blocks, across, strides,
+    BLOCK: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
+    """Order, inverse, cells and runs of all points, and offsets: see `PointList`. What is to be
+    before a point is counted: of a shot's points, each is compared with all."""
+    parts = tl.cdiv(points, BLOCK)
+    each = parts + tl.cdiv(keys, BLOCK)
+    shot, part = tl.program_id(0) // each, tl.program_id(0) % each
+    first = shot.to(tl.int64) * points
+    flat += first
+    i = part * BLOCK + tl.arange(0, BLOCK)
+    if part < parts:
+        place = places_of(flat, i, points, origins, size, box, blocks, across, strides)
+        below, earlier, alike = i * 0, i * 0, i * 0
+        for some in range(0, points, LANES):
+            j = some + tl.arange(0, LANES)
+            other = places_of(flat, j, points, origins, size, box, blocks, across, strides)
+            same = (other[None, :] == place[:, None]) & (j < points)[None, :]
+            below += tl.sum((other[None, :] < place[:, None]).to(tl.int32), 1)
+            earlier += tl.sum((same & (j[None, :] < i[:, None])).to(tl.int32), 1)
+            alike += tl.sum(same.to(tl.int32), 1)
+        runs = tl.where((earlier == 0) & (place < size[1]), alike, 0)
+        keep_point(lists, first, i, below + earlier, place % size[0], runs, i < points)
+    else:
+        key = i - parts * BLOCK
+        before = key * 0
+        for some in range(0, points, LANES):
+            j = some + tl.arange(0, LANES)
+            other = places_of(flat, j, points, origins, size, box, blocks, across, strides)
+            start = key.to(tl.int64) * size[0]
+            before += tl.sum((other[None, :] < start[:, None]).to(tl.int32), 1)
+        keep_offset(offsets, shot, first, key, before, points, keys)
+
+
+@triton.jit
+def keep_point(lists, first, point, rank, cell, run, on):
+    """Store which of a shot's points is the rank-th, its cell, and its run."""
+    order, inverse, cells, runs = lists
+    tl.store(order + first + rank, first + point, mask=on)
+    tl.store(inverse + first + point, first + rank, mask=on)
+    tl.store(cells + first + rank, cell, mask=on)
+    tl.store(runs + first + rank, run.to(tl.int64), mask=on)
+
+
+@triton.jit
+def keep_offset(offsets, shot, first, key, before, points, keys):
+    """Store how many points are before a shot's key, and after the last shot how many there are."""
+    row = offsets + shot.to(tl.int64) * keys
+    tl.store(row + key, first + before, mask=key < keys)
+    tl.store(row + keys + key * 0, first + points + key * 0, mask=key == keys - 1)
+
+
+@triton.jit
+def sorted_kernel(places, sorting, lists, offsets, points, keys, size, BLOCK: tl.constexpr):
+    """As `list_kernel`, from a shot's sorted places and which of its points they are."""
+    parts = tl.cdiv(points, BLOCK)
+    each = parts + tl.cdiv(keys, BLOCK)
+    shot, part = tl.program_id(0) // each, tl.program_id(0) % each
+    first = shot.to(tl.int64) * points
+    places += first
+    i = part * BLOCK + tl.arange(0, BLOCK)
+    if part < parts:
+        place = tl.load(places + i, mask=i < points, other=-1)
+        before = tl.load(places + i - 1, mask=(i > 0) & (i < points), other=-1)
+        leads = (place != before) & (place < size[1]) & (i < points)
+        run, ahead = leads.to(tl.int32), 1
+        while tl.max(leads.to(tl.int32)) > 0:
+            leads &= tl.load(places + i + ahead, mask=i + ahead < points, other=-1) == place
+            run += leads.to(tl.int32)
+            ahead += 1
+        point = tl.load(sorting + first + i, mask=i < points, other=0)
+        keep_point(lists, first, point, i, place % size[0], run, i < points)
+    else:
+        key = i - parts * BLOCK
+        low, high = key * 0, key * 0 + points
+        while tl.max(high - low) > 0:  # the first place that is not below the key's
+            middle = (low + high) // 2
+            place = tl.load(places + middle, mask=low < high, other=0)
+            below = place < key.to(tl.int64) * size[0]
+            low = tl.where((low < high) & below, middle + 1, low)
+            high = tl.where((low < high) & ~below, middle, high)
+        keep_offset(offsets, shot, first, key, low, points, keys)
+
+
+def flat_cells(plan: Plan, locations: Sequence[Tensor]) -> list[Tensor]:
+    """Of each channel's locations [shot, point, axis] the flat index in the box, [shot, point]
+    int64, -1 for unused slots: `wavesim.points.box_cells` in one launch for all of them."""
+    given = [at for at in locations if at.numel()]
+    if not given:
+        return [at.new_empty(at.shape[:2], dtype=torch.int64) for at in locations]
+    counts = [at.shape[0] * at.shape[1] for at in locations]
+    starts = list(accumulate((round_up(n, 2) for n in counts), initial=0))
+    whole = torch.empty(starts[-1], dtype=torch.int64, device=given[0].device)
+    cells = [
+        whole.as_strided(at.shape[:2], (at.shape[1], 1), start)
+        for at, start in zip(locations, starts, strict=False)
+    ]
+    steps = [prod(plan.box[axis + 1 :]) for axis in range(plan.ndim)]
+    _run(
+        cells_kernel,
+        -(-max(counts) // BLOCK),
+        locations=tuple(at.contiguous() for at in given),
+        cells=tuple(c for c in cells if c.numel()),
+        counts=tuple(n for n in counts if n),
+        steps=tuple(steps),
+        start=sum(low * step for (low, _), step in zip(plan.widths, steps, strict=True)),
+        ALONG=plan.ndim,
+        BLOCK=BLOCK,
+    )
+    return cells
 
 
 @dataclass(frozen=True, eq=False)
 class PointList:
-    """The points of one channel: sorting order, and per sorted point its cell and run length.
+    """The points of one channel, sorted by shot, tile and cell, and as they are where those agree;
+    unused ones come last of their shot.
 
-    ``offsets[key]`` is where key = tile * shots + shot starts; the last entry is the row length.
-    ``runs`` holds at the first of points in one place how many there are, elsewhere 0.
+    ``order``: which point is at a place of the list; ``inverse``: at which place a point is. Per
+    sorted point its cell, and ``runs``: at the first of the points in one cell how many there are,
+    elsewhere 0. ``offsets[key]`` is where key = shot * (tiles + 1) + tile starts, tile ``tiles``
+    being the unused ones; the last entry is the number of points.
     """
 
     order: Tensor
-    offsets: Tensor
+    inverse: Tensor
     cells: Tensor
     runs: Tensor
+    offsets: Tensor
     shots: int
 
     @staticmethod
@@ -95,46 +220,50 @@ class PointList:
 
     def unsort(self, rows: Tensor) -> Tensor:
         """[time, sorted point] to [shot, point, time], a copy."""
-        if self.order.shape[0] > 1:
-            out = torch.empty_like(rows)
-            out[:, self.order] = rows
-        else:
-            out = rows.clone()
-        return out.t().reshape(self.shots, -1, rows.shape[0])
+        found = rows.t().index_select(0, self.inverse)
+        return found.view(self.shots, -1, rows.shape[0])
 
 
 def _listed(layout: Layout, tables: Tables, channel: Tensor) -> PointList:
-    """One channel's list, in four operations."""
+    """One channel's list."""
     s, blocks, box = layout.strides, layout.choice.boundary, layout.box
-    shots, count = layout.plan.shots, channel.numel()
-    keys = tiles(layout) * shots
-    rows = layout.extent[2] // blocks[2]
-    places = torch.empty(count, dtype=torch.int64, device=channel.device)
-    where = {
-        "flat": channel.contiguous(), "origins": tables.places, "places": places,
-        "count": count, "points": channel.shape[1], "end": keys * s.shot,
-        "box": box, "blocks": blocks, "across": (rows * (layout.extent[1] // blocks[1]), rows),
-        "strides": (s.shot, s.z, s.y),
+    (shots, points), keys, row = channel.shape, tiles(layout) + 1, layout.extent[2] // blocks[2]
+    even = round_up(channel.numel(), 2)  # pointers to all lists are multiples of 16 bytes
+    whole = torch.empty(4 * even + shots * keys + 1, dtype=torch.int64, device=channel.device)
+    *lists, offsets = whole.split([even] * 4 + [shots * keys + 1])
+    size = (s.shot, tiles(layout) * s.shot)
+    places = {
+        "flat": channel.contiguous(), "points": points, "origins": tables.places, "size": size,
+        "box": box, "blocks": blocks, "across": (row * (layout.extent[1] // blocks[1]), row),
+        "strides": (s.z, s.y),
     }  # fmt: skip
-    _run(place_kernel, count, layout, where)
-    if count > 1:
-        places, order = torch.sort(places, stable=True)
-    else:  # its order is not looked at
-        order = places
-    even = round_up(count, 2)  # pointers to all three are multiples of 16 bytes
-    lists = torch.empty(2 * even + keys + 2, dtype=torch.int64, device=channel.device)
-    cells, runs, offsets = lists.split([even, even, keys + 2])
-    listed = {
-        "places": places, "offsets": offsets, "cells": cells, "runs": runs,
-        "count": count, "keys": keys, "size": s.shot, "end": keys * s.shot,
-    }  # fmt: skip
-    _run(list_kernel, max(count, keys + 2), layout, listed)
-    return PointList(order, offsets, cells, runs, shots)
+    listed = {"lists": tuple(lists), "offsets": offsets, "points": points, "keys": keys}
+    parts = -(-points // BLOCK)
+    programs = shots * (parts + -(-keys // BLOCK))
+    if points <= COUNTED:
+        _run(list_kernel, programs, BLOCK=BLOCK, LANES=LANES, **(places | listed))
+    else:
+        found = torch.empty_like(channel, memory_format=torch.contiguous_format)
+        _run(place_kernel, shots * parts, places=found, BLOCK=BLOCK, **places)
+        found, order = torch.sort(found, dim=1, stable=True)
+        _run(sorted_kernel, programs, places=found, sorting=order, size=size, BLOCK=BLOCK, **listed)
+    order, inverse, cells, runs = lists
+    count = channel.numel()
+    return PointList(order[:count], inverse[:count], cells, runs, offsets, shots)
 
 
-def _run(kernel, items: int, layout: Layout, arguments: dict) -> None:
-    """An item a thread; compiled again where a count or a layout is new."""
-    arguments["BLOCK"] = BLOCK
-    pointers = tuple(v.data_ptr() % 16 for v in arguments.values() if isinstance(v, Tensor))
-    key = (layout, arguments["count"], pointers, arguments["places"].device)
-    execute(compiled(kernel, key, arguments), kernel, -(-items // BLOCK), arguments)
+def _run(kernel: Any, programs: int, **arguments: Any) -> None:
+    """Run a kernel, compiled for all arguments of a kind; constants have capital names."""
+    key = tuple(
+        value if name.isupper() else _kind(value)
+        for name, given in arguments.items()
+        for value in (given if isinstance(given, tuple) else (given,))
+    )
+    execute(compiled(kernel, key, arguments), kernel, programs, arguments)
+
+
+def _kind(value: Any) -> tuple:
+    """What Triton specialises a kernel on."""
+    if isinstance(value, Tensor):
+        return value.dtype, value.data_ptr() % 16, value.device
+    return value == 1, value % 16 == 0, value.bit_length() > 31

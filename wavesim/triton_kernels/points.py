@@ -1,6 +1,6 @@
 """Recording and injection by the tile that owns a cell; `lists` says which points it has.
 
-Points are sorted by tile, shot and cell; coincident ones follow each other, and the first of them
+Points are sorted by shot, tile and cell; coincident ones follow each other, and the first of them
 adds them up in their order, so that the sum does not depend on how the work is dealt out.
 """
 
@@ -22,15 +22,22 @@ def points_of(lists, key, keys, SLOTS: tl.constexpr, START: tl.constexpr, EACH: 
     for k in tl.static_range(len(SLOTS)):
         offsets = lists[START + EACH * k]
         start, stop = tl.load(offsets + key).to(tl.int32), tl.load(offsets + key + 1).to(tl.int32)
-        out = out + ((start, stop, tl.load(offsets + keys + 1)),)
+        out = out + ((start, stop, tl.load(offsets + keys)),)
     return out
+
+
+@triton.jit
+def key_of(number, shot, box):
+    """Where the offsets of a shot's tile lie, and how many there are before the last one."""
+    keys = box[10] + 1
+    return shot * keys + number, box[9] * keys
 
 
 @triton.jit
 def facts_of(number, shot, table, recording, injecting, box, SLOTS: tl.constexpr):
     """What is the same in all steps of a tile: its place, the points that it records and where the
     first of them lie, and those that it injects."""
-    key, keys = number * box[9] + shot, box[9] * box[10]
+    key, keys = key_of(number, shot, box)
     STARTS: tl.constexpr = members(SLOTS, 6)
     RECORDED: tl.constexpr = members(SLOTS, 2)
     recorded, cells = points_of(recording, key, keys, RECORDED, STARTS[0], 3), ()
@@ -135,7 +142,7 @@ def before_tile(
     RECORDED: tl.constexpr = members(SLOTS, 2)
     KEPT: tl.constexpr = lacking(RECORDED, members(SLOTS, 1))
     box = numbers[4]
-    key, keys = number * box[9] + shot, box[9] * box[10]
+    key, keys = key_of(number, shot, box)
     if ONCE:
         place, recorded, cells, injected = facts
         part = number >> 26
