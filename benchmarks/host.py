@@ -11,17 +11,16 @@ import contextlib
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from typing import Any
 from unittest import mock
 
 import torch
-from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import wavesim
 from benchmarks.cases import MEDIA, Case, Experiment
-from wavesim.plan import Plan
 
 READBACKS = {
     *("tolist", "item", "cpu", "numpy", "nonzero", "masked_select", "unique"),
@@ -64,9 +63,12 @@ class Readbacks(TorchFunctionMode):
 NOTHING = {"kernel_launches": 0, "graph_steps": 0}
 
 
-def _first_cells(plan: Plan, locations: Sequence[Tensor]) -> list[Tensor]:
-    """What stands for the cells of locations where no kernel finds them."""
-    return [torch.zeros(at.shape[:2], dtype=torch.int64, device=at.device) for at in locations]
+def _pretend(found: Any, kernel: Any, programs: int, arguments: dict[str, Any]) -> None:
+    """Instead of a kernel: what nothing after it refuses, indices of 0 and values of 1."""
+    for indices in (*arguments.get("cells", ()), *arguments.get("lists", ())[:2]):
+        indices.zero_()
+    if "out" in arguments:
+        arguments["out"].fill_(-1)
 
 
 @contextlib.contextmanager
@@ -76,9 +78,8 @@ def dry() -> Iterator[None]:
         mock.patch("wavesim.device.triton_obstacle", lambda device: None),
         mock.patch("wavesim.trials.interpreting", lambda: True),
         mock.patch("wavesim.stepping.Launcher.run", lambda self, steps: NOTHING),
-        mock.patch("wavesim.triton_kernels.lists.flat_cells", _first_cells),
-        mock.patch("wavesim.triton_kernels.lists.compiled", lambda *a: None),
-        mock.patch("wavesim.triton_kernels.lists.execute", lambda *a: None),
+        mock.patch("wavesim.triton_kernels.compiled.compiled", lambda *a: None),
+        mock.patch("wavesim.triton_kernels.compiled.execute", _pretend),
     ):
         yield
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -246,43 +246,42 @@ def _spectrum(call: Call) -> Tensor | None:
     return torch.fft.rfft(torch.cat(rows) if len(rows) > 1 else rows[0]).abs().sum(0)
 
 
-def _read(floats: list[Tensor], integers: list[Tensor]) -> tuple[Iterator[float], Iterator[int]]:
-    """Two lists of tensors as numbers, by the one readback of a call."""
-    parts = [torch.stack(floats).double()]
-    if integers:
-        parts.append(torch.cat([i.reshape(-1) for i in integers]).double())
-    values = (torch.cat(parts) if integers else parts[0]).tolist()
-    return iter(values[: len(floats)]), iter(map(int, values[len(floats) :]))
+def extremes(tensors: Sequence[Tensor], locations: Sequence[Tensor]) -> Tensor:
+    """Of what is not empty, float64: every tensor's -min and max, which are not finite if it is
+    not; of locations the largest on each axis; and whether one is negative and not `IGNORE`."""
+    found: list[Tensor] = []
+    for t in tensors:
+        low, high = torch.aminmax(t)
+        found += [-low, high]
+    parts = [torch.stack(found)] + [at.amax((0, 1)) for at in locations]
+    parts.append(negative(locations).reshape(1) if locations else parts[0].new_zeros(1))
+    return torch.cat([p.double() for p in parts])
 
 
-def check_values(call: Call, geometry: Geometry) -> Facts:
+def check_values(call: Call, geometry: Geometry, backend: str) -> Facts:
     """The one packed readback: extremes, finiteness, location bounds and the spectrum's peak."""
     if not call.validate:
         assert call.max_velocity is not None
         return Facts(call.max_velocity, call.boundary.frequency)
     tensors = {k: t.detach() for k, t in _tensors(call).items() if t.numel()}
-    locations = {k: loc for k, loc in _locations(call).items() if loc.numel()}
-    floats = [_speed(call, geometry)]
-    for t in tensors.values():
-        floats += torch.aminmax(t)
+    locations = {k: at for k, at in _locations(call).items() if at.numel()}
+    find = extremes
+    if backend == "triton":
+        from .triton_kernels.extremes import extremes as find
     wanted = call.boundary.frequency is None and needs_frequency(call, geometry)
     spectrum = _spectrum(call) if wanted else None
-    integers = [loc.amax((0, 1)) for loc in locations.values()]
-    if locations:
-        integers.append(negative(list(locations.values())))
+    parts = [find(list(tensors.values()), list(locations.values())), _speed(call, geometry)]
     if spectrum is not None:
-        height, peak = spectrum.max(0)
-        floats, integers = [*floats, height], [*integers, peak]
-    reals, wholes = _read(floats, integers)
-    fastest = next(reals)
-    extremes = {name: (next(reals), next(reals)) for name in tensors}
-    _check_extremes(call, extremes)
+        parts += spectrum.max(0)
+    numbers = iter(torch.cat([p.double().reshape(-1) for p in parts]).tolist())
+    _check_extremes(call, {name: (-next(numbers), next(numbers)) for name in tensors})
     extents, ndim = _extents(call, geometry), len(geometry.model)
-    largest = {name: [next(wholes) for _ in range(ndim)] for name in locations}
-    wrong = bool(locations) and next(wholes) > 0
-    for name, loc in locations.items():
+    largest = {name: [next(numbers) for _ in range(ndim)] for name in locations}
+    wrong = next(numbers) > 0
+    for name, at in locations.items():
         if wrong or any(c >= n for c, n in zip(largest[name], extents[name], strict=True)):
-            raise_outside(name, loc, extents[name])
+            raise_outside(name, at, extents[name])
+    fastest = next(numbers)
     if call.max_velocity is not None:
         expected = f"at least the model's largest speed, {fastest}"
         enough = call.max_velocity >= fastest * (1 - 1e-6)
@@ -292,8 +291,8 @@ def check_values(call: Call, geometry: Geometry) -> Facts:
     require(math.isfinite(fastest), ", ".join(names), got, "a finite speed", remedy)
     frequency = call.boundary.frequency
     if spectrum is not None:
-        high, bin_ = next(reals), next(wholes)
-        frequency = bin_ / (geometry.nt * call.dt) if high > 0 and bin_ > 0 else None
+        high, peak = next(numbers), next(numbers)
+        frequency = peak / (geometry.nt * call.dt) if high > 0 and peak > 0 else None
     return Facts(fastest if call.max_velocity is None else call.max_velocity, frequency)
 
 

@@ -121,6 +121,10 @@ class PML:
     alpha_max: Face = None
 
     def __post_init__(self) -> None:
+        for name in ("width", "reflection", "power", "kappa_max", "alpha_max"):
+            value = getattr(self, name)
+            if isinstance(value, Sequence):  # the caller's list may change
+                object.__setattr__(self, name, _frozen(value))
         if self.frequency is not None:
             ok = math.isfinite(self.frequency) and self.frequency >= 0
             require(ok, "PML.frequency", self.frequency, "a number of Hz, at least 0, or None")
@@ -155,6 +159,10 @@ class PML:
         pairs = [tuple(v) if isinstance(v, Sequence) else (v, v) for v in value]
         require(all(len(p) == 2 for p in pairs), f"PML.{name}", value, expected)
         return tuple((p[0], p[1]) for p in pairs)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, Sequence) else value
 
 
 def _flat(value: Any) -> list:

@@ -93,12 +93,6 @@ class Plan:
 
 
 @lru_cache(maxsize=64)
-def known(plan: Plan) -> Plan:
-    """The first plan that was equal to this one, which knows its derived facts already."""
-    return plan
-
-
-@lru_cache(maxsize=64)
 def profiles(plan: Plan, axis: int, side: int) -> np.ndarray:
     """[3, cells] rows of a derivative's boundary profile in float64, see `wavesim.cpml`."""
     if side == 0:

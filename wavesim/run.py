@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from numbers import Real
 from pathlib import Path
 from typing import Any, Required, TypedDict, TypeVar
@@ -28,7 +29,7 @@ from .cpml import Damping
 from .device import choose_backend, interpreting
 from .equations import Equation
 from .media import replicate
-from .plan import Plan, known
+from .plan import Plan
 from .points import at_cells, box_cells
 from .reference import loop
 from .report import Report, Result
@@ -137,14 +138,16 @@ def _call(spec: Equation, parameters: Mapping[str, Tensor], options: Options) ->
 
 def _plan(call: Call, geometry: Geometry, facts: Facts) -> Plan:
     ratio = cfl.step_ratio(call.dt, facts.max_velocity, geometry.spacing)
-    largest = cfl.largest_stable_dt(facts.max_velocity, geometry.spacing)
     if ratio > 1 and not call.substeps:
         remedy = "Reduce dt, or allow substeps=True."
+        largest = cfl.largest_stable_dt(facts.max_velocity, geometry.spacing)
         expected = f"at most {largest:.6g} s without substeps"
         raise ValueError(message("dt", call.dt, expected, remedy))
     if ratio >= RATIO_WARNING:
         text = f"dt = {call.dt} s takes {ratio} internal steps each; "
-        text += f"{largest:.3g} s would take one."
+        text += (
+            f"{cfl.largest_stable_dt(facts.max_velocity, geometry.spacing):.3g} s would take one."
+        )
         warnings.warn(text, stacklevel=5)
     if call.initial is not None and call.initial.ratio not in (None, ratio):
         got, expected = f"a step ratio of {call.initial.ratio}", f"{ratio}, the ratio of this call"
@@ -153,25 +156,45 @@ def _plan(call: Call, geometry: Geometry, facts: Facts) -> Plan:
         text = "PML.frequency cannot be inferred from the sources; the layers take 0 Hz, which "
         text += "absorbs low frequencies less well. Give PML(frequency=...)."
         warnings.warn(text, stacklevel=5)
-    plan = Plan(
-        equation=call.equation,
+    return _planned(
+        call.equation, geometry, facts, call.boundary, call.order, ratio, call.dt / ratio
+    )
+
+
+def _largest(facts: Facts, geometry: Geometry) -> float:
+    return cfl.largest_stable_dt(facts.max_velocity, geometry.spacing)
+
+
+@lru_cache(maxsize=64)
+def _planned(
+    equation: Equation,
+    geometry: Geometry,
+    facts: Facts,
+    boundary: PML,
+    order: int,
+    ratio: int,
+    dt: float,
+) -> Plan:
+    """The same object for calls that are alike: it knows its derived facts from the first one on.
+    dt is the internal step."""
+    return Plan(
+        equation=equation,
         model=geometry.model,
         widths=geometry.widths,
         spacing=geometry.spacing,
-        order=call.order,
+        order=order,
         steps=geometry.nt * ratio,
         ratio=ratio,
-        dt=call.dt / ratio,
+        dt=dt,
         shots=geometry.shots,
         dtype=str(geometry.dtype).removeprefix("torch."),
-        damping=_damping(call, geometry, facts),
+        damping=_damping(equation, boundary, facts, len(geometry.model)),
     )
-    return known(plan)
 
 
-def _damping(call: Call, geometry: Geometry, facts: Facts):
+def _damping(equation: Equation, boundary: PML, facts: Facts, ndim: int):
     """Every face's layer: the user's settings, else the equation's."""
-    ndim, layer = len(geometry.model), call.equation.layer
+    layer = equation.layer
     alpha = layer.alpha_max
     if alpha is None or facts.frequency is not None:
         alpha = math.pi * (facts.frequency or 0.0)
@@ -181,7 +204,7 @@ def _damping(call: Call, geometry: Geometry, facts: Facts):
         "kappa_max": layer.kappa_max,
         "alpha_max": alpha,
     }
-    by_face = {k: call.boundary.faces(k, ndim, default) for k, default in defaults.items()}
+    by_face = {k: boundary.faces(k, ndim, default) for k, default in defaults.items()}
     return tuple(
         tuple(
             Damping(
@@ -325,8 +348,9 @@ def tune(
     """Every direction's result, by its name; measured where none is kept."""
     call, _ = _call(spec, parameters, options)
     geometry = check_shapes(call)
-    _require_tunable(*choose_backend(call.backend, geometry.device))
-    plan = _plan(call, geometry, check_values(call, geometry))
+    backend, reason = choose_backend(call.backend, geometry.device)
+    _require_tunable(backend, reason)
+    plan = _plan(call, geometry, check_values(call, geometry, backend))
     first = next(iter(call.parameters.values()))
     batched = first.ndim > plan.ndim and first.shape[0] > 1
     wanted = [(False, False)] + [(False, True), (True, True)] * gradient
@@ -367,7 +391,7 @@ def _run(
         require(segments is None, "History.segments", segments, none, remedy)
     if call.autotune is True:
         _require_tunable(backend, reason)
-    facts = check_values(call, geometry)
+    facts = check_values(call, geometry, backend)
     plan = _plan(call, geometry, facts)
     like = next(iter(call.parameters.values())).detach()
     parameters = {k: replicate(v, plan.widths) for k, v in call.parameters.items()}

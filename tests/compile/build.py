@@ -22,12 +22,13 @@ from triton.compiler import ASTSource
 from wavesim import stepping
 from wavesim.buffers import Tables
 from wavesim.choice import FUSED, STORED, Card, default_choice
+from wavesim.config import INTEGERS
 from wavesim.cpml import Damping
 from wavesim.equations import REGISTRY
 from wavesim.history import DeviceHistory
 from wavesim.layout import Layout
 from wavesim.plan import Plan
-from wavesim.triton_kernels import lists
+from wavesim.triton_kernels import compiled, extremes, lists
 from wavesim.triton_kernels.adjoint import loop_adjoint_kernel, stage_adjoint_kernel
 from wavesim.triton_kernels.compiled import FEW_SPILLS, REGISTER_LIMITS
 from wavesim.triton_kernels.forward import loop_forward_kernel, stage_forward_kernel
@@ -59,7 +60,7 @@ def plan_of(equation: str, dtype: str, order: int, ndim: int) -> Plan:
 def launchers(plan: Plan) -> dict[str, Launcher]:
     """The launchers of a forward, a tangent and an adjoint run with history and every channel."""
     found: list[Launcher] = []
-    lists.compiled = lists.execute = lambda *arguments: None  # type: ignore[assignment]
+    compiled.compiled, compiled.execute = lambda *arguments: None, _point_at_nothing
     Launcher.run = lambda self, steps: found.append(self) or {}  # type: ignore[method-assign]
     dtype, system = getattr(torch, plan.dtype), plan.system
     box = (plan.shots, *plan.box)
@@ -86,22 +87,33 @@ def launchers(plan: Plan) -> dict[str, Launcher]:
     return dict(zip(names, found, strict=True))
 
 
-def listing(plan: Plan):
-    """(name, ASTSource, warps) of the kernels that list points."""
+def _point_at_nothing(found, kernel, programs, arguments) -> None:
+    """Instead of a kernel that lists points: indices that no operation after it refuses."""
+    for indices in arguments.get("lists", ())[:2]:
+        indices.zero_()
+
+
+def preparing(plan: Plan):
+    """(name, ASTSource, warps) of the kernels that list points and look at a call's values."""
     layout, found = Layout.of(plan, default_choice(plan, Card())), {}
-    lists.execute = lambda *arguments: None  # type: ignore[assignment]
-    lists.compiled = lambda kernel, key, arguments: found.update({kernel: arguments})  # type: ignore[assignment]
-    tables = Tables.of(layout, getattr(torch, plan.dtype), torch.device("cpu"))
-    lists.PointList.of(layout, tables, [torch.zeros(plan.shots, 3, dtype=torch.int64)])
+    compiled.execute = _point_at_nothing
+    compiled.compiled = lambda kernel, key, arguments: found.update({kernel: arguments})
+    dtype = getattr(torch, plan.dtype)
+    tables = Tables.of(layout, dtype, torch.device("cpu"))
+    for points in (3, lists.COUNTED + 1):
+        lists.PointList.of(layout, tables, [torch.zeros(plan.shots, points, dtype=torch.int64)])
+    locations = [torch.zeros(plan.shots, 3, plan.ndim, dtype=kind) for kind in INTEGERS]
+    lists.flat_cells(plan, locations)
+    extremes.extremes([torch.ones(plan.model, dtype=dtype)] * 3, locations)
     for kernel, arguments in found.items():
-        yield f"points-{kernel.__name__}", source(kernel, arguments), 4
+        yield kernel.__name__, source(kernel, arguments), 4
 
 
 def sources(plan: Plan):
     """(name, ASTSource, warps) of every stage's kernels, and of the loops over all of them; with
-    the first equation, of those that list points, which know no equation."""
+    the first equation, of those that run before, which know no equation."""
     if plan.equation is next(iter(REGISTRY.values())):
-        yield from listing(plan)
+        yield from preparing(plan)
     numbers = {"step": 3, "steps": 3, "first_shot": 3, "shots": 16, "programs": 3}
     for name, launcher in launchers(plan).items():
         adjoint = name.startswith("adjoint")
@@ -120,6 +132,7 @@ def sources(plan: Plan):
 
 
 TYPES = {torch.float32: "*fp32", torch.float64: "*fp64", torch.int64: "*i64", torch.int32: "*i32"}
+TYPES |= {torch.int16: "*i16", torch.int8: "*i8", torch.uint8: "*u8"}
 
 
 def source(kernel, arguments: dict) -> ASTSource:

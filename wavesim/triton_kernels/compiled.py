@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from functools import lru_cache
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..device import interpreting
 
@@ -58,3 +60,25 @@ def execute(found: Any, kernel: Any, programs: int, arguments: dict[str, Any]) -
         kernel[(programs,)](**arguments)
     else:
         found[(programs, 1, 1)](*(arguments[name] for name in kernel.arg_names))
+
+
+def run_alike(kernel: Any, programs: int, numbers: dict[str, Any], **tensors: Any) -> None:
+    """Run a kernel, compiled for all arguments of a kind; numbers and tensors may be in tuples."""
+    kinds = [
+        (t.dtype, t.data_ptr() % 16, t.device)
+        for given in tensors.values()
+        for t in ((given,) if isinstance(given, Tensor) else given)
+    ]
+    arguments = {**numbers, **tensors}
+    found = compiled(kernel, (_kinds(tuple(numbers.items())), *kinds), arguments)
+    execute(found, kernel, programs, arguments)
+
+
+@lru_cache(maxsize=256)
+def _kinds(numbers: tuple) -> tuple:
+    """What Triton specialises a kernel on; constants have capital names."""
+    return tuple(
+        value if name.isupper() else (value == 1, value % 16 == 0, value.bit_length() > 31)
+        for name, given in numbers
+        for value in (given if isinstance(given, tuple) else (given,))
+    )

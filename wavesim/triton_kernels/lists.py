@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from math import prod
 from typing import Any
@@ -16,10 +17,10 @@ from torch import Tensor
 from ..buffers import Tables
 from ..layout import Layout, round_up, tiles
 from ..plan import Plan
-from .compiled import compiled, execute
+from .compiled import run_alike
 
-BLOCK, LANES = 64, 128
-COUNTED = 4096
+BLOCK, LANES = 32, 32
+COUNTED = 2048
 """Points of a shot up to which each is compared with all others, which takes one launch: of so many
 some 20 us on an H200. Sorting more takes a place for each, PyTorch's sort, and a search."""
 
@@ -158,27 +159,28 @@ def sorted_kernel(places, sorting, lists, offsets, points, keys, size, BLOCK: tl
 def flat_cells(plan: Plan, locations: Sequence[Tensor]) -> list[Tensor]:
     """Of each channel's locations [shot, point, axis] the flat index in the box, [shot, point]
     int64, -1 for unused slots: `wavesim.points.box_cells` in one launch for all of them."""
-    given = [at for at in locations if at.numel()]
-    if not given:
-        return [at.new_empty(at.shape[:2], dtype=torch.int64) for at in locations]
     counts = [at.shape[0] * at.shape[1] for at in locations]
+    if not any(counts):
+        return [at.new_empty(at.shape[:2], dtype=torch.int64) for at in locations]
     starts = list(accumulate((round_up(n, 2) for n in counts), initial=0))
-    whole = torch.empty(starts[-1], dtype=torch.int64, device=given[0].device)
+    whole = torch.empty(starts[-1], dtype=torch.int64, device=locations[0].device)
     cells = [
         whole.as_strided(at.shape[:2], (at.shape[1], 1), start)
         for at, start in zip(locations, starts, strict=False)
     ]
-    steps = [prod(plan.box[axis + 1 :]) for axis in range(plan.ndim)]
-    _run(
+    steps = tuple(prod(plan.box[axis + 1 :]) for axis in range(plan.ndim))
+    run_alike(
         cells_kernel,
         -(-max(counts) // BLOCK),
-        locations=tuple(at.contiguous() for at in given),
-        cells=tuple(c for c in cells if c.numel()),
-        counts=tuple(n for n in counts if n),
-        steps=tuple(steps),
-        start=sum(low * step for (low, _), step in zip(plan.widths, steps, strict=True)),
-        ALONG=plan.ndim,
-        BLOCK=BLOCK,
+        {
+            "counts": tuple(n for n in counts if n),
+            "steps": steps,
+            "start": sum(low * step for (low, _), step in zip(plan.widths, steps, strict=True)),
+            "ALONG": plan.ndim,
+            "BLOCK": BLOCK,
+        },
+        locations=tuple(at.contiguous() for at, n in zip(locations, counts, strict=True) if n),
+        cells=tuple(at for at, n in zip(cells, counts, strict=True) if n),
     )
     return cells
 
@@ -224,46 +226,39 @@ class PointList:
         return found.view(self.shots, -1, rows.shape[0])
 
 
+@lru_cache(maxsize=64)
+def _geometry(layout: Layout) -> dict[str, Any]:
+    """Numbers of a layout, see `places_of`."""
+    s, blocks = layout.strides, layout.choice.boundary
+    row = layout.extent[2] // blocks[2]
+    return {
+        "size": (s.shot, tiles(layout) * s.shot),
+        "box": layout.box,
+        "blocks": blocks,
+        "across": (row * (layout.extent[1] // blocks[1]), row),
+        "strides": (s.z, s.y),
+    }
+
+
 def _listed(layout: Layout, tables: Tables, channel: Tensor) -> PointList:
     """One channel's list."""
-    s, blocks, box = layout.strides, layout.choice.boundary, layout.box
-    (shots, points), keys, row = channel.shape, tiles(layout) + 1, layout.extent[2] // blocks[2]
-    even = round_up(channel.numel(), 2)  # pointers to all lists are multiples of 16 bytes
+    (shots, points), keys, count = channel.shape, tiles(layout) + 1, channel.numel()
+    even, channel = round_up(count, 2), channel.contiguous()  # pointers: multiples of 16 bytes
     whole = torch.empty(4 * even + shots * keys + 1, dtype=torch.int64, device=channel.device)
     *lists, offsets = whole.split([even] * 4 + [shots * keys + 1])
-    size = (s.shot, tiles(layout) * s.shot)
-    places = {
-        "flat": channel.contiguous(), "points": points, "origins": tables.places, "size": size,
-        "box": box, "blocks": blocks, "across": (row * (layout.extent[1] // blocks[1]), row),
-        "strides": (s.z, s.y),
-    }  # fmt: skip
-    listed = {"lists": tuple(lists), "offsets": offsets, "points": points, "keys": keys}
+    to = {"lists": tuple(lists), "offsets": offsets}
+    geometry, counts = _geometry(layout), {"points": points, "keys": keys, "BLOCK": BLOCK}
     parts = -(-points // BLOCK)
     programs = shots * (parts + -(-keys // BLOCK))
     if points <= COUNTED:
-        _run(list_kernel, programs, BLOCK=BLOCK, LANES=LANES, **(places | listed))
+        numbers = {**geometry, **counts, "LANES": LANES}
+        run_alike(list_kernel, programs, numbers, flat=channel, origins=tables.places, **to)
     else:
-        found = torch.empty_like(channel, memory_format=torch.contiguous_format)
-        _run(place_kernel, shots * parts, places=found, BLOCK=BLOCK, **places)
-        found, order = torch.sort(found, dim=1, stable=True)
-        _run(sorted_kernel, programs, places=found, sorting=order, size=size, BLOCK=BLOCK, **listed)
+        places, numbers = torch.empty_like(channel), {**geometry, "points": points, "BLOCK": BLOCK}
+        at = {"flat": channel, "origins": tables.places, "places": places}
+        run_alike(place_kernel, shots * parts, numbers, **at)
+        places, sorting = torch.sort(places, dim=1, stable=True)
+        numbers = {**counts, "size": geometry["size"]}
+        run_alike(sorted_kernel, programs, numbers, places=places, sorting=sorting, **to)
     order, inverse, cells, runs = lists
-    count = channel.numel()
     return PointList(order[:count], inverse[:count], cells, runs, offsets, shots)
-
-
-def _run(kernel: Any, programs: int, **arguments: Any) -> None:
-    """Run a kernel, compiled for all arguments of a kind; constants have capital names."""
-    key = tuple(
-        value if name.isupper() else _kind(value)
-        for name, given in arguments.items()
-        for value in (given if isinstance(given, tuple) else (given,))
-    )
-    execute(compiled(kernel, key, arguments), kernel, programs, arguments)
-
-
-def _kind(value: Any) -> tuple:
-    """What Triton specialises a kernel on."""
-    if isinstance(value, Tensor):
-        return value.dtype, value.data_ptr() % 16, value.device
-    return value == 1, value % 16 == 0, value.bit_length() > 31

@@ -1,0 +1,48 @@
+"""What the checks read back, found by one kernel, against the same found by PyTorch."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from wavesim import check
+from wavesim.config import IGNORE
+from wavesim.device import interpreting
+from wavesim.triton_kernels import extremes
+
+pytestmark = pytest.mark.skipif(not interpreting(), reason="runs the kernels in the interpreter")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_extremes_are_those_that_pytorch_finds(dtype, monkeypatch):
+    """Of one value and many, of several blocks a program and of transposed tensors."""
+    monkeypatch.setattr(extremes, "BLOCK", 64)
+    monkeypatch.setattr(extremes, "MOST_PROGRAMS", 3)
+    rng = torch.Generator().manual_seed(0)
+    tensors = [torch.randn(s, dtype=dtype, generator=rng) for s in ((1,), (30, 50), (2, 3, 65))]
+    tensors.append(tensors[1].t())
+    locations = [torch.randint(0, 99, (3, n, 2), generator=rng) for n in (1, 200)]
+    locations += [locations[1].int(), locations[1][:, ::3].to(torch.int8)]
+    for kept in (locations, []):
+        expected = check.extremes(tensors, kept)
+        assert torch.equal(extremes.extremes(tensors, kept), expected)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("find", [check.extremes, extremes.extremes])
+def test_one_value_that_is_not_finite_is_seen(find, value):
+    x = torch.ones(3000)
+    x[2500] = value
+    low, high, _ = find([x], []).tolist()
+    assert not (math.isfinite(low) and math.isfinite(high))
+
+
+@pytest.mark.parametrize("find", [check.extremes, extremes.extremes])
+def test_a_negative_location_is_wrong_unless_all_its_entries_are_unused(find):
+    at = torch.tensor([[[3, 4], [IGNORE, IGNORE]], [[5, 0], [0, 9]]])
+    assert find([torch.ones(1)], [at]).tolist()[2:] == [5, 9, 0]
+    for wrong in ([-1, 3], [IGNORE, 3], [3, IGNORE]):
+        at[0, 1] = torch.tensor(wrong)
+        assert find([torch.ones(1)], [at]).tolist()[-1] == 1

@@ -1,0 +1,75 @@
+"""What the checks of a call need to know of its tensors' values, in one launch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ..config import IGNORE
+from .compiled import run_alike
+
+BLOCK = 2048
+MOST_PROGRAMS = 1024
+UNUSED = tl.constexpr(IGNORE)
+
+
+@triton.jit
+def extremes_kernel(
+    tensors, lengths, locations, counts, out, ALONG: tl.constexpr, BLOCK: tl.constexpr
+):
+    """By program ``out[row]``, rows as in `wavesim.check.extremes`, of the blocks it looked at."""
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    out += program
+    infinite = tl.full((BLOCK,), float("inf"), tl.float64)
+    for k in tl.static_range(len(tensors)):
+        low, high = infinite, -infinite
+        for start in range(program * BLOCK, lengths[k], programs * BLOCK):
+            i = tl.cast(start, tl.int64) + tl.arange(0, BLOCK)
+            x = tl.load(tensors[k] + i, mask=i < lengths[k], other=0.0).to(tl.float64)
+            number = x == x
+            low = tl.where(i < lengths[k], tl.minimum(low, tl.where(number, x, -infinite)), low)
+            high = tl.where(i < lengths[k], tl.maximum(high, tl.where(number, x, infinite)), high)
+        tl.store(out + 2 * k * programs, -tl.min(low))
+        tl.store(out + (2 * k + 1) * programs, tl.max(high))
+    out += 2 * len(tensors) * programs
+    wrong = tl.zeros((BLOCK,), tl.int32)
+    for k in tl.static_range(len(locations)):
+        for axis in tl.static_range(ALONG):
+            largest = tl.full((BLOCK,), UNUSED, tl.int64)
+            for start in range(program * BLOCK, counts[k], programs * BLOCK):
+                i = tl.cast(start, tl.int64) + tl.arange(0, BLOCK)
+                at = tl.load(locations[k] + i * ALONG + axis, mask=i < counts[k], other=0)
+                largest = tl.maximum(largest, at.to(tl.int64))
+            tl.store(out, tl.max(largest).to(tl.float64))
+            out += programs
+        for start in range(program * BLOCK, counts[k], programs * BLOCK):
+            i = tl.cast(start, tl.int64) + tl.arange(0, BLOCK)
+            negative, unused = i < 0, i >= 0
+            for axis in tl.static_range(ALONG):
+                at = tl.load(locations[k] + i * ALONG + axis, mask=i < counts[k], other=0)
+                negative, unused = negative | (at < 0), unused & (at.to(tl.int64) == UNUSED)
+            wrong = tl.where(negative & ~unused, 1, wrong)
+    tl.store(out, tl.max(wrong).to(tl.float64))
+
+
+def extremes(tensors: Sequence[Tensor], locations: Sequence[Tensor]) -> Tensor:
+    """`wavesim.check.extremes` of tensors and locations that are not empty."""
+    lengths = tuple(t.numel() for t in tensors)
+    ndim = locations[0].shape[-1] if locations else 0
+    counts = tuple(at.numel() // ndim for at in locations)
+    programs = min(MOST_PROGRAMS, triton.cdiv(max(lengths + counts), BLOCK))
+    rows = 2 * len(tensors) + ndim * len(locations) + 1
+    out = torch.empty(rows, programs, dtype=torch.float64, device=tensors[0].device)
+    run_alike(
+        extremes_kernel,
+        programs,
+        {"lengths": lengths, "counts": counts, "ALONG": ndim, "BLOCK": BLOCK},
+        tensors=tuple(t.contiguous() for t in tensors),
+        locations=tuple(at.contiguous() for at in locations),
+        out=out,
+    )
+    return out.amax(1) if programs > 1 else out[:, 0]
