@@ -65,7 +65,9 @@ NOTHING = {"kernel_launches": 0, "graph_steps": 0}
 
 def _pretend(found: Any, kernel: Any, programs: int, arguments: dict[str, Any]) -> None:
     """Instead of a kernel: what nothing after it refuses, indices of 0 and values of 1."""
-    for indices in (*arguments.get("cells", ()), *arguments.get("lists", ())[:2]):
+    if "lists" in arguments:
+        arguments["lists"].zero_()
+    for indices in arguments.get("cells", ()):
         indices.zero_()
     if "out" in arguments:
         arguments["out"].fill_(-1)

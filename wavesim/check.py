@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -228,7 +228,7 @@ def _extents(call: Call, geometry: Geometry) -> dict[str, tuple[int, ...]]:
 
 
 def _speed(call: Call, geometry: Geometry) -> Tensor:
-    """The speed that bounds the time step, a tensor without axes."""
+    """Of the speeds, the largest bounds the time step."""
     reach, ndim = call.order // 2, len(geometry.model)
     parameters = {k: v.detach() for k, v in call.parameters.items()}
     if not call.equation.build(ndim).collocated:
@@ -246,6 +246,9 @@ def _spectrum(call: Call) -> Tensor | None:
     return torch.fft.rfft(torch.cat(rows) if len(rows) > 1 else rows[0]).abs().sum(0)
 
 
+Find = Callable[[Sequence[Tensor], Sequence[Tensor]], Tensor]
+
+
 def extremes(tensors: Sequence[Tensor], locations: Sequence[Tensor]) -> Tensor:
     """Of what is not empty, float64: every tensor's -min and max, which are not finite if it is
     not; of locations the largest on each axis; and whether one is negative and not `IGNORE`."""
@@ -258,30 +261,30 @@ def extremes(tensors: Sequence[Tensor], locations: Sequence[Tensor]) -> Tensor:
     return torch.cat([p.double() for p in parts])
 
 
-def check_values(call: Call, geometry: Geometry, backend: str) -> Facts:
-    """The one packed readback: extremes, finiteness, location bounds and the spectrum's peak."""
+def check_values(call: Call, geometry: Geometry, find: Find = extremes) -> Facts:
+    """The one packed readback: extremes, finiteness, location bounds and the spectrum's peak.
+
+    find: the same as `extremes`, by other means.
+    """
     if not call.validate:
         assert call.max_velocity is not None
         return Facts(call.max_velocity, call.boundary.frequency)
     tensors = {k: t.detach() for k, t in _tensors(call).items() if t.numel()}
     locations = {k: at for k, at in _locations(call).items() if at.numel()}
-    find = extremes
-    if backend == "triton":
-        from .triton_kernels.extremes import extremes as find
     wanted = call.boundary.frequency is None and needs_frequency(call, geometry)
     spectrum = _spectrum(call) if wanted else None
-    parts = [find(list(tensors.values()), list(locations.values())), _speed(call, geometry)]
+    found = find([*tensors.values(), _speed(call, geometry)], list(locations.values()))
     if spectrum is not None:
-        parts += spectrum.max(0)
-    numbers = iter(torch.cat([p.double().reshape(-1) for p in parts]).tolist())
+        found = torch.cat([found, *(x.double().reshape(1) for x in spectrum.max(0))])
+    numbers = iter(found.tolist())
     _check_extremes(call, {name: (-next(numbers), next(numbers)) for name in tensors})
+    _, fastest = next(numbers), next(numbers)
     extents, ndim = _extents(call, geometry), len(geometry.model)
     largest = {name: [next(numbers) for _ in range(ndim)] for name in locations}
     wrong = next(numbers) > 0
     for name, at in locations.items():
         if wrong or any(c >= n for c, n in zip(largest[name], extents[name], strict=True)):
             raise_outside(name, at, extents[name])
-    fastest = next(numbers)
     if call.max_velocity is not None:
         expected = f"at least the model's largest speed, {fastest}"
         enough = call.max_velocity >= fastest * (1 - 1e-6)

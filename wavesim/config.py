@@ -123,7 +123,7 @@ class PML:
     def __post_init__(self) -> None:
         for name in ("width", "reflection", "power", "kappa_max", "alpha_max"):
             value = getattr(self, name)
-            if isinstance(value, Sequence):  # the caller's list may change
+            if isinstance(value, list | tuple):  # the caller's list may change
                 object.__setattr__(self, name, _frozen(value))
         if self.frequency is not None:
             ok = math.isfinite(self.frequency) and self.frequency >= 0
@@ -162,12 +162,12 @@ class PML:
 
 
 def _frozen(value: Any) -> Any:
-    return tuple(map(_frozen, value)) if isinstance(value, Sequence) else value
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
 
 
 def _flat(value: Any) -> list:
     """The numbers of a setting that may differ by face."""
-    if not isinstance(value, Sequence):
+    if not isinstance(value, tuple):
         return [value]
     return [n for part in value for n in _flat(part)]
 

@@ -14,7 +14,15 @@ import torch
 from torch import Tensor
 
 from . import cfl
-from .check import Call, Facts, Geometry, check_shapes, check_values, needs_frequency
+from .check import (
+    Call,
+    Facts,
+    Geometry,
+    check_shapes,
+    check_values,
+    extremes,
+    needs_frequency,
+)
 from .config import (
     PML,
     History,
@@ -348,9 +356,8 @@ def tune(
     """Every direction's result, by its name; measured where none is kept."""
     call, _ = _call(spec, parameters, options)
     geometry = check_shapes(call)
-    backend, reason = choose_backend(call.backend, geometry.device)
-    _require_tunable(backend, reason)
-    plan = _plan(call, geometry, check_values(call, geometry, backend))
+    _require_tunable(*choose_backend(call.backend, geometry.device))
+    plan = _plan(call, geometry, check_values(call, geometry))
     first = next(iter(call.parameters.values()))
     batched = first.ndim > plan.ndim and first.shape[0] > 1
     wanted = [(False, False)] + [(False, True), (True, True)] * gradient
@@ -391,7 +398,12 @@ def _run(
         require(segments is None, "History.segments", segments, none, remedy)
     if call.autotune is True:
         _require_tunable(backend, reason)
-    facts = check_values(call, geometry, backend)
+    find = extremes
+    if backend == "triton":
+        from .triton_kernels import extremes as kernels
+
+        find = kernels.extremes
+    facts = check_values(call, geometry, find)
     plan = _plan(call, geometry, facts)
     like = next(iter(call.parameters.values())).detach()
     parameters = {k: replicate(v, plan.widths) for k, v in call.parameters.items()}

@@ -89,8 +89,8 @@ def launchers(plan: Plan) -> dict[str, Launcher]:
 
 def _point_at_nothing(found, kernel, programs, arguments) -> None:
     """Instead of a kernel that lists points: indices that no operation after it refuses."""
-    for indices in arguments.get("lists", ())[:2]:
-        indices.zero_()
+    if "lists" in arguments:
+        arguments["lists"].zero_()
 
 
 def preparing(plan: Plan):

@@ -36,8 +36,12 @@ def test_lists_hold_every_point_once_in_its_tile(
     flat = rng.integers(-1, int(np.prod(plan.box)), (shots, points))
     flat[:, points // 2 :] = flat[:, : points - points // 2]  # half of them twice
     channel = torch.from_numpy(flat)
-    found, again, none = PointList.of(layout, tables, [channel, channel, channel[:, :0]])
-    assert found is again and none is None and found is not None
+    other = torch.zeros(shots, 2, dtype=torch.int64)
+    first, found, again, none = PointList.of(
+        layout, tables, [other, channel, channel, channel[:, :0]]
+    )
+    assert found is again and none is None and found is not None and first is not None
+    assert first.runs[: 2 * shots].tolist() == [2, 0] * shots  # one of several channels
 
     small, strides = np.array(layout.choice.boundary), layout.strides
     count, places = tiles(layout), []

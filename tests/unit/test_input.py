@@ -161,7 +161,7 @@ def test_the_valid_call_is_valid():
         (
             {"boundary": PML(width=[1, 2, 3], frequency=25.0)},
             ValueError,
-            ("PML.width", "[1, 2, 3]", "2 numbers or (low, high) pairs"),
+            ("PML.width", "(1, 2, 3)", "2 numbers or (low, high) pairs"),
         ),
         ({"resampling": 3}, TypeError, ("resampling", "int", "a wavesim.Resampling")),
         ({"history": "device"}, TypeError, ("history", "str", "a wavesim.History")),

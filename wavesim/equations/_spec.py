@@ -164,7 +164,7 @@ class Equation:
     parameters [1 or shot, box] into the arrays the stages multiply with, in differentiable PyTorch;
     ``speed(parameters, spacing, weights)``, weights being ``|c_k|`` of the staggered derivative and
     the parameters continued by the stencil's reach, gives the wave speed that bounds the time step,
-    m/s, a tensor without axes: that of the homogeneous medium with the same bound.
+    m/s, that of the homogeneous medium with the same bound: the largest number of a tensor.
     ``default_channel`` is the one meant when sources or receivers come without a mapping.
     """
 

@@ -72,7 +72,7 @@ def coefficients(parameters, dt: float, ndim: int):
 
 
 def speed(parameters, spacing, weights):
-    return parameters["v"].max()
+    return parameters["v"]
 
 
 EQUATION = Equation(

@@ -24,11 +24,11 @@ def compiled(
 ) -> Any:
     """What runs a kernel: found once for all calls of a key, which must tell apart whatever the
     kernel is specialised on. The interpreter runs the kernel itself."""
-    if interpreting():
-        return kernel
     name = (kernel.__name__, key)  # the hash of a kernel is that of its source
     found = _compiled.get(name)
     if found is None:
+        if interpreting():
+            return kernel
         found = _compiled[name] = fitted(kernel, arguments, limit)
     return found
 

@@ -21,8 +21,8 @@ from .compiled import run_alike
 
 BLOCK, LANES = 32, 32
 COUNTED = 2048
-"""Points of a shot up to which each is compared with all others, which takes one launch: of so many
-some 20 us on an H200. Sorting more takes a place for each, PyTorch's sort, and a search."""
+"""Points of a shot up to which each is compared with all others, which takes one launch for all
+channels. Sorting more takes a place for each, PyTorch's sort, and a search."""
 
 
 @triton.jit
@@ -45,7 +45,8 @@ def places_of(flat, i, points, origins, size, box, blocks, across, strides):
     """The places of points i of a shot among its (tile, cell): ``size[1]``, after all, for unused
     ones, and one more past the last point.
 
-    origins: where the tile of a block begins; size: of a tile's places, and of all tiles'. box,
+    origins: where the tile of a block begins; size: of a tile's places, of all tiles', and of the
+    shots. box,
     blocks: shapes of the box and a block; across: blocks in a plane and in a row; strides: of z
     and y.
     """
@@ -72,14 +73,25 @@ def place_kernel(
 
 @triton.jit
 def list_kernel(
-    flat, lists, offsets, points, keys, origins, size, box, blocks, across, strides,
+    flats, lists, counts, keys, origins, size, box, blocks, across, strides,
     BLOCK: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """Order, inverse, cells and runs of all points, and offsets: see `PointList`. What is to be
-    before a point is counted: of a shot's points, each is compared with all."""
+    """The lists of every channel's points, see `PointList`: of each its cells' flat indices, the
+    points of a shot, where its lists begin, and its first program.
+
+    What is before a point is counted: of a shot's points, each is compared with all.
+    """
+    program = tl.program_id(0)
+    flat, points, start, before = flats[0], counts[0], counts[1], counts[2]
+    for k in tl.static_range(1, len(flats)):
+        on = program >= counts[3 * k + 2]
+        flat = tl.where(on, flats[k], flat)
+        points = tl.where(on, counts[3 * k], points)
+        start = tl.where(on, counts[3 * k + 1], start)
+        before = tl.where(on, counts[3 * k + 2], before)
     parts = tl.cdiv(points, BLOCK)
     each = parts + tl.cdiv(keys, BLOCK)
-    shot, part = tl.program_id(0) // each, tl.program_id(0) % each
+    shot, part = (program - before) // each, (program - before) % each
     first = shot.to(tl.int64) * points
     flat += first
     i = part * BLOCK + tl.arange(0, BLOCK)
@@ -93,39 +105,40 @@ def list_kernel(
             below += tl.sum((other[None, :] < place[:, None]).to(tl.int32), 1)
             earlier += tl.sum((same & (j[None, :] < i[:, None])).to(tl.int32), 1)
             alike += tl.sum(same.to(tl.int32), 1)
-        runs = tl.where((earlier == 0) & (place < size[1]), alike, 0)
-        keep_point(lists, first, i, below + earlier, place % size[0], runs, i < points)
+        run = tl.where((earlier == 0) & (place < size[1]), alike, 0)
+        keep_point(lists + start, size[2] * points, first, i, below + earlier, place % size[0],
+                   run, i < points)  # fmt: skip
     else:
         key = i - parts * BLOCK
         before = key * 0
         for some in range(0, points, LANES):
             j = some + tl.arange(0, LANES)
             other = places_of(flat, j, points, origins, size, box, blocks, across, strides)
-            start = key.to(tl.int64) * size[0]
-            before += tl.sum((other[None, :] < start[:, None]).to(tl.int32), 1)
-        keep_offset(offsets, shot, first, key, before, points, keys)
+            at = key.to(tl.int64) * size[0]
+            before += tl.sum((other[None, :] < at[:, None]).to(tl.int32), 1)
+        keep_offset(lists + start, size[2] * points, shot, first, key, before, points, keys)
 
 
 @triton.jit
-def keep_point(lists, first, point, rank, cell, run, on):
+def keep_point(lists, count, first, point, rank, cell, run, on):
     """Store which of a shot's points is the rank-th, its cell, and its run."""
-    order, inverse, cells, runs = lists
-    tl.store(order + first + rank, first + point, mask=on)
-    tl.store(inverse + first + point, first + rank, mask=on)
-    tl.store(cells + first + rank, cell, mask=on)
-    tl.store(runs + first + rank, run.to(tl.int64), mask=on)
+    even = (count + 1) // 2 * 2
+    tl.store(lists + first + rank, first + point, mask=on)
+    tl.store(lists + even + first + point, first + rank, mask=on)
+    tl.store(lists + 2 * even + first + rank, cell, mask=on)
+    tl.store(lists + 3 * even + first + rank, run.to(tl.int64), mask=on)
 
 
 @triton.jit
-def keep_offset(offsets, shot, first, key, before, points, keys):
+def keep_offset(lists, count, shot, first, key, before, points, keys):
     """Store how many points are before a shot's key, and after the last shot how many there are."""
-    row = offsets + shot.to(tl.int64) * keys
+    row = lists + (count + 1) // 2 * 8 + shot.to(tl.int64) * keys
     tl.store(row + key, first + before, mask=key < keys)
     tl.store(row + keys + key * 0, first + points + key * 0, mask=key == keys - 1)
 
 
 @triton.jit
-def sorted_kernel(places, sorting, lists, offsets, points, keys, size, BLOCK: tl.constexpr):
+def sorted_kernel(places, sorting, lists, points, keys, size, BLOCK: tl.constexpr):
     """As `list_kernel`, from a shot's sorted places and which of its points they are."""
     parts = tl.cdiv(points, BLOCK)
     each = parts + tl.cdiv(keys, BLOCK)
@@ -143,7 +156,7 @@ def sorted_kernel(places, sorting, lists, offsets, points, keys, size, BLOCK: tl
             run += leads.to(tl.int32)
             ahead += 1
         point = tl.load(sorting + first + i, mask=i < points, other=0)
-        keep_point(lists, first, point, i, place % size[0], run, i < points)
+        keep_point(lists, size[2] * points, first, point, i, place % size[0], run, i < points)
     else:
         key = i - parts * BLOCK
         low, high = key * 0, key * 0 + points
@@ -153,7 +166,7 @@ def sorted_kernel(places, sorting, lists, offsets, points, keys, size, BLOCK: tl
             below = place < key.to(tl.int64) * size[0]
             low = tl.where((low < high) & below, middle + 1, low)
             high = tl.where((low < high) & ~below, middle, high)
-        keep_offset(offsets, shot, first, key, low, points, keys)
+        keep_offset(lists, size[2] * points, shot, first, key, low, points, keys)
 
 
 def flat_cells(plan: Plan, locations: Sequence[Tensor]) -> list[Tensor]:
@@ -211,8 +224,8 @@ class PointList:
 
         Nothing is read back from the device. A tensor given twice makes one list.
         """
-        given = {id(c): c for c in channels if c is not None and c.shape[1]}
-        lists = {key: _listed(layout, tables, c) for key, c in given.items()}
+        given = {id(c): c.contiguous() for c in channels if c is not None and c.shape[1]}
+        lists = dict(zip(given, _listed(layout, tables, list(given.values())), strict=True))
         return [lists.get(id(c)) for c in channels]
 
     def sort(self, values: Tensor) -> Tensor:
@@ -232,7 +245,7 @@ def _geometry(layout: Layout) -> dict[str, Any]:
     s, blocks = layout.strides, layout.choice.boundary
     row = layout.extent[2] // blocks[2]
     return {
-        "size": (s.shot, tiles(layout) * s.shot),
+        "size": (s.shot, tiles(layout) * s.shot, layout.plan.shots),
         "box": layout.box,
         "blocks": blocks,
         "across": (row * (layout.extent[1] // blocks[1]), row),
@@ -240,25 +253,54 @@ def _geometry(layout: Layout) -> dict[str, Any]:
     }
 
 
-def _listed(layout: Layout, tables: Tables, channel: Tensor) -> PointList:
-    """One channel's list."""
-    (shots, points), keys, count = channel.shape, tiles(layout) + 1, channel.numel()
-    even, channel = round_up(count, 2), channel.contiguous()  # pointers: multiples of 16 bytes
-    whole = torch.empty(4 * even + shots * keys + 1, dtype=torch.int64, device=channel.device)
-    *lists, offsets = whole.split([even] * 4 + [shots * keys + 1])
-    to = {"lists": tuple(lists), "offsets": offsets}
-    geometry, counts = _geometry(layout), {"points": points, "keys": keys, "BLOCK": BLOCK}
-    parts = -(-points // BLOCK)
-    programs = shots * (parts + -(-keys // BLOCK))
-    if points <= COUNTED:
-        numbers = {**geometry, **counts, "LANES": LANES}
-        run_alike(list_kernel, programs, numbers, flat=channel, origins=tables.places, **to)
-    else:
-        places, numbers = torch.empty_like(channel), {**geometry, "points": points, "BLOCK": BLOCK}
-        at = {"flat": channel, "origins": tables.places, "places": places}
-        run_alike(place_kernel, shots * parts, numbers, **at)
-        places, sorting = torch.sort(places, dim=1, stable=True)
-        numbers = {**counts, "size": geometry["size"]}
-        run_alike(sorted_kernel, programs, numbers, places=places, sorting=sorting, **to)
-    order, inverse, cells, runs = lists
-    return PointList(order[:count], inverse[:count], cells, runs, offsets, shots)
+def _listed(layout: Layout, tables: Tables, channels: list[Tensor]) -> list[PointList]:
+    """The lists of channels, all in one block of memory."""
+    shots, keys = layout.plan.shots, tiles(layout) + 1
+    evens = [round_up(c.numel(), 2) for c in channels]  # pointers: multiples of 16 bytes
+    sizes = [round_up(4 * even + shots * keys + 1, 2) for even in evens]
+    starts = list(accumulate(sizes, initial=0))
+    whole = torch.empty(starts[-1], dtype=torch.int64, device=tables.tiles.device)
+    geometry, few, programs = _geometry(layout), [], 0
+    counts: list[int] = []
+    for channel, start in zip(channels, starts, strict=False):
+        if channel.shape[1] > COUNTED:
+            _sort(geometry, tables, channel, whole[start:], keys)
+            continue
+        few.append(channel)
+        counts += [channel.shape[1], start, programs]
+        programs += shots * (-(-channel.shape[1] // BLOCK) - (-keys // BLOCK))
+    if few:
+        numbers = {**geometry, "counts": tuple(counts), "keys": keys}
+        numbers |= {"BLOCK": BLOCK, "LANES": LANES}
+        where = {"flats": tuple(few), "lists": whole, "origins": tables.places}
+        run_alike(list_kernel, programs, numbers, **where)
+
+    def part(start: int, count: int) -> Tensor:
+        return whole.as_strided((count,), (1,), start)
+
+    return [
+        PointList(
+            order=part(start, channel.numel()),
+            inverse=part(start + even, channel.numel()),
+            cells=part(start + 2 * even, even),
+            runs=part(start + 3 * even, even),
+            offsets=part(start + 4 * even, shots * keys + 1),
+            shots=shots,
+        )
+        for channel, even, start in zip(channels, evens, starts, strict=False)
+    ]
+
+
+def _sort(
+    geometry: dict[str, Any], tables: Tables, channel: Tensor, lists: Tensor, keys: int
+) -> None:
+    """Fill one channel's lists."""
+    (shots, points), parts = channel.shape, -(-channel.shape[1] // BLOCK)
+    places = torch.empty_like(channel)
+    numbers = {**geometry, "points": points, "BLOCK": BLOCK}
+    where = {"flat": channel, "origins": tables.places, "places": places}
+    run_alike(place_kernel, shots * parts, numbers, **where)
+    places, sorting = torch.sort(places, dim=1, stable=True)
+    numbers = {"size": geometry["size"], "points": points, "keys": keys, "BLOCK": BLOCK}
+    programs = shots * (parts - (-keys // BLOCK))
+    run_alike(sorted_kernel, programs, numbers, places=places, sorting=sorting, lists=lists)
