@@ -13,10 +13,11 @@ from torch.autograd import forward_ad
 
 from . import stepping, trials
 from .buffers import Final
-from .choice import Choice
-from .history import DeviceHistory
+from .choice import LOOP, Choice, default_choice
+from .device import card
+from .history import DeviceHistory, histories
 from .layout import Layout, field_bytes
-from .plan import Plan
+from .plan import Plan, compacted
 from .triton_kernels.launch import on_device
 from .tuning import CACHED, Task
 
@@ -102,7 +103,7 @@ def _cotangents(
 def _split_saved(plan: Plan, saved: tuple[Tensor, ...], keep: bool):
     """(coefficients, source cells, receiver cells, history by stage) of what was saved."""
     system, rest = plan.system, list(saved)
-    counts = [s.histories for s in system.stages] if keep else []
+    counts = histories(plan) if keep else []
     kept = [[rest.pop() for _ in range(n)][::-1] for n in reversed(counts)][::-1]
     receiver_cells = tuple(rest.pop() for _ in system.recorded)[::-1]
     source_cells = tuple(rest.pop() for _ in system.injections)[::-1]
@@ -118,6 +119,8 @@ def _run(
         layout = choices.layout(plan, False)
         run = stepping.Run.start(layout, coefs, source_cells, receiver_cells)
         history = DeviceHistory(layout, coefs[0]) if keep else None
+        if history is not None:
+            history.begin(fields)
         records, final, spent = stepping.forward(run, amplitudes, fields, memory, history)
     costs |= spent
     costs["choice"], costs["choice_source"] = choices.forward, choices.source
@@ -202,6 +205,17 @@ class Tangent(torch.autograd.Function):
         return (None, None, None, None, *[None] * ctx.count, *found)
 
 
+def _compact(plan: Plan, source_cells: Tensors, device: torch.device) -> Plan:
+    """With a compact history, if the equation has one, nothing is injected into what it holds, and
+    the run is so large that the adjoint has a launch a stage."""
+    entries = zip(plan.system.injections, source_cells, strict=True)
+    moved = any(entry.stage == 0 and cells.shape[1] for entry, cells in entries)
+    if plan.system.compact is None or moved:
+        return plan
+    choice = default_choice(plan, card(device), adjoint=True, history=True)
+    return plan if choice.mode == LOOP else compacted(plan)
+
+
 def _choose(
     plan: Plan, coefs: Tensors, *, keep: bool, backward: bool, autotune: bool | str
 ) -> Choices:
@@ -225,10 +239,11 @@ def propagate(
     source_cells: Tensors,
     receiver_cells: Tensors,
     *,
+    nonzero: bool = False,
     autotune: bool | str = CACHED,
 ) -> tuple[Tensors, Callable[[], tuple[Tensors, Tensors]], dict[str, Any]]:
     """Run a plan on the Triton backend: (records, what gives the final fields and memory, costs);
-    None stands for zeros.
+    None stands for zeros. nonzero: whether the parameter `System.compact` is 0 nowhere.
 
     Where nothing is differentiated, they are copied from the run's buffers when asked for, which
     must be once; in the capture of a CUDA graph at once, so that a replay copies them. The history
@@ -242,6 +257,8 @@ def propagate(
     moved = any(id(c) in tangents for c in coefs)
     keep = moved or (recording and any(c.requires_grad for c in coefs))
     backward = recording and any(t.requires_grad for t in (*given, *tangents.values()))
+    if keep and not tangents and nonzero and all(m is None for m in memory):
+        plan = _compact(plan, source_cells, coefs[0].device)
     choices = _choose(plan, coefs, keep=keep, backward=backward, autotune=autotune)
     if tangents or backward:
         out = Propagate.apply(plan, choices, keep, costs, *flat)

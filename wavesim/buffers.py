@@ -37,6 +37,13 @@ def field_view(layout: Layout, buffer: Tensor) -> Tensor:
     return view.reshape(shots, *layout.plan.box)
 
 
+def history_view(layout: Layout, row: Tensor) -> Tensor:
+    """[shot, *box] view of a step's values in a history, [shot, z y row]."""
+    z, y, x = layout.box
+    cells = row.view(row.shape[0], z, y, layout.history_row)[..., :x]
+    return cells.reshape(row.shape[0], *layout.plan.box)
+
+
 PACKED = 2**26
 """Bytes up to which arrays share an allocation: above, their zeros take longer than a launch."""
 

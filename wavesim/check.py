@@ -65,10 +65,12 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the values of a call say: the largest speed, m/s, and the sources' frequency, Hz."""
+    """What the values of a call say: the largest speed, m/s, the sources' frequency, Hz, and which
+    parameters are known to be above 0 everywhere."""
 
     max_velocity: float
     frequency: float | None
+    positive: frozenset[str] = frozenset()
 
 
 def _tensors(call: Call) -> dict[str, Tensor]:
@@ -277,7 +279,8 @@ def check_values(call: Call, geometry: Geometry, find: Find = extremes) -> Facts
     if spectrum is not None:
         found = torch.cat([found, *(x.double().reshape(1) for x in spectrum.max(0))])
     numbers = iter(found.tolist())
-    _check_extremes(call, {name: (-next(numbers), next(numbers)) for name in tensors})
+    bounds = {name: (-next(numbers), next(numbers)) for name in tensors}
+    _check_extremes(call, bounds)
     _, fastest = next(numbers), next(numbers)
     extents, ndim = _extents(call, geometry), len(geometry.model)
     largest = {name: [next(numbers) for _ in range(ndim)] for name in locations}
@@ -296,7 +299,11 @@ def check_values(call: Call, geometry: Geometry, find: Find = extremes) -> Facts
     if spectrum is not None:
         high, peak = next(numbers), next(numbers)
         frequency = peak / (geometry.nt * call.dt) if high > 0 and peak > 0 else None
-    return Facts(fastest if call.max_velocity is None else call.max_velocity, frequency)
+    return Facts(
+        max_velocity=fastest if call.max_velocity is None else call.max_velocity,
+        frequency=frequency,
+        positive=frozenset(name for name in call.parameters if bounds[name][0] > 0),
+    )
 
 
 def _check_extremes(call: Call, extremes: Mapping[str, tuple[float, float]]) -> None:

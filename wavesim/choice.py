@@ -226,9 +226,11 @@ def _fitting(plan: Plan, card: Card, adjoint: bool) -> int:
     return -(-plan.shots // -(-plan.shots // most)) if most > 0 else 0  # groups of a size
 
 
-def _loops(plan: Plan, card: Card) -> bool:
-    """Whether a loop can be had and is worth a trial; its kernels take one stage or two."""
-    return card.cooperative and plan.ndim < 3 and len(plan.system.stages) <= 2
+def _loops(plan: Plan, card: Card, adjoint: bool) -> bool:
+    """Whether a loop can be had and is worth a trial; its kernels take one stage or two, and none
+    between them."""
+    between = adjoint and plan.compact
+    return card.cooperative and plan.ndim < 3 and len(plan.system.stages) <= 2 and not between
 
 
 def _light(plan: Plan) -> bool:
@@ -245,7 +247,7 @@ def default_choice(
     cache, with as many shots together as do; else a launch a stage. One of several shots alone
     gives too few programs work for that. history: whether a forward run keeps it."""
     group = _fitting(plan, card, adjoint)
-    if _loops(plan, card) and group >= min(2, plan.shots):
+    if _loops(plan, card, adjoint) and group >= min(2, plan.shots):
         return _looped(plan, adjoint, group)
     return _launched(plan, adjoint, history)[0]
 
@@ -272,7 +274,7 @@ def candidates(
     if adjoint and len(plan.system.stages) == 2:
         other = FUSED if found[0].route == STORED else STORED
         found.append(replace(found[0], route=other, registers=0))
-    if _loops(plan, card):
+    if _loops(plan, card, adjoint):
         looped = _looped(plan, adjoint, group)
         groups = sorted({group, max(1, group // 2), min(plan.shots, 2 * group), 1})
         found += [replace(looped, shots=n) for n in groups]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -15,7 +15,8 @@ from .equations import Equation, System
 class Plan:
     """What is to be computed. Lengths are cells, axes in the order [z, y, x].
 
-    ``steps`` and ``dt`` are internal ones, ``ratio`` to a user's step.
+    ``steps`` and ``dt`` are internal ones, ``ratio`` to a user's step. ``compact``: a history is
+    kept as `equations.System.compact` says.
     """
 
     equation: Equation
@@ -29,6 +30,7 @@ class Plan:
     shots: int
     dtype: str
     damping: tuple[tuple[Damping, Damping], ...]
+    compact: bool = False
 
     @cached_property
     def _hash(self) -> int:
@@ -90,6 +92,12 @@ class Plan:
         cut = list(self.box)
         cut[axis] = sum(self.widths[axis])
         return (self.shots, *cut)
+
+
+@lru_cache(maxsize=64)
+def compacted(plan: Plan) -> Plan:
+    """The same with a compact history."""
+    return replace(plan, compact=True)
 
 
 @lru_cache(maxsize=64)

@@ -421,7 +421,12 @@ def _run(
     if backend == "triton":
         from . import autograd
 
-        records, last, costs = autograd.propagate(plan, *inputs, autotune=call.autotune)
+        records, last, costs = autograd.propagate(
+            plan,
+            *inputs,
+            nonzero=plan.system.compact in facts.positive,
+            autotune=call.autotune,
+        )
     else:
         records, last, costs = _eager(plan, inputs, like, segments)
     done = geometry.nt + (call.initial.step if call.initial is not None else 0)

@@ -15,7 +15,7 @@ from .history import DeviceHistory
 from .layout import Layout
 from .plan import Plan
 from .points import add, at_cells, take
-from .triton_kernels.launch import Launcher, Points, Work, signals
+from .triton_kernels.launch import Launcher, Points, Work, signals, traced
 from .triton_kernels.lists import PointList
 
 Tensors = tuple[Tensor, ...]
@@ -240,6 +240,7 @@ def adjoint(
     ]
     count, stored = len(coefs) if history else 0, _stored_groups(layout)
     sizes = [(plan.shots, layout.strides.shot)] * (count + sum(stored))
+    sizes += _trace_sizes(layout) if history and plan.compact else []
     arrays = run.arrays(
         [None if b is None else _times(b, scales.of(i)) for i, b in enumerate(field_bars)],
         [m if m is None else _times(m, s) for m, s in zip(memory_bars, memory_scales, strict=True)],
@@ -261,7 +262,8 @@ def adjoint(
         recording=recording,
         injecting=injecting,
         grads=grads,
-        pulled=_pulled(layout, arrays, more[count : len(sizes)], stored, zero=zero),
+        pulled=_pulled(layout, arrays, more[count:], stored, zero=zero),
+        traces=more[count + sum(stored) : len(sizes)],
     )
     live, _ = run.launch(work, range(plan.steps - 1, -1, -1), adjoint=True)
     return Cotangents(
@@ -296,6 +298,12 @@ def _stored_groups(layout: Layout) -> list[int]:
     return [stage.groups for stage in stages] if stored else []
 
 
+def _trace_sizes(layout: Layout) -> list[tuple[int, int]]:
+    plan = layout.plan
+    axes = [plan.system.stages[1].derivatives[n].axis for _, n in traced(plan)]
+    return [(plan.shots, layout.memory_strides(axis + layout.lead).shot) for axis in axes]
+
+
 def _pulled(
     layout: Layout, arrays: Arrays, zeros: list[Tensor], stored: list[int], *, zero: bool
 ) -> list[list[Tensor]]:
@@ -303,7 +311,7 @@ def _pulled(
     fields, which may be ``zero``; the other's are written before they are read."""
     if not stored:
         return []
-    parts = [zeros[: stored[0]], zeros[stored[0] :]]
+    parts = [zeros[: stored[0]], zeros[stored[0] : sum(stored)]]
     if zero:
         return parts
     last = layout.plan.system.stages[-1]
@@ -390,4 +398,8 @@ def _coefficient_gradients(
         elif isinstance(scale, float):
             total = buffers.plain(layout, buffer)
         out.append(_over(total, scale))
+    if layout.plan.compact:  # of these the sum was of the changes, group times coefficient
+        for i in layout.plan.system.stages[0].coefficients:
+            change = out[i]
+            out[i] = change if change is None else torch.where(coefs[i] == 0, 0, change / coefs[i])
     return out

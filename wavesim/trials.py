@@ -26,7 +26,7 @@ from . import stepping, tuning
 from .choice import Card, Choice, candidates, default_choice
 from .config import message
 from .device import card, driver_version, interpreting
-from .history import DeviceHistory
+from .history import DeviceHistory, histories
 from .layout import Layout, field_bytes
 from .triton_kernels.launch import on_device
 from .tuning import Key, Machine, Task, Tuned, TuningError
@@ -142,7 +142,7 @@ class Scratch:
             records=tuple(random(plan.shots, c.shape[1], steps) for c in receiver_cells),
             source_cells=source_cells,
             receiver_cells=receiver_cells,
-            kept=history.tensors if history is not None else None,
+            kept=history.kept if history is not None else None,
         )
 
     def run(self, choice: Choice) -> None:
@@ -209,7 +209,7 @@ class Trial:
         if not self.task.history:
             return MOST_STEPS
         layout = Layout.of(plan, default_choice(plan, Card()))
-        values = layout.history_shot * plan.shots * sum(s.histories for s in plan.system.stages)
+        values = layout.history_shot * plan.shots * sum(histories(plan))
         room = min(HISTORY_BYTES, torch.cuda.mem_get_info(self.device)[0] // 4)
         return max(FEW, min(MOST_STEPS, room // max(1, values * plan.itemsize)))
 

@@ -93,6 +93,7 @@ class Key:
     batched: bool
     adjoint: bool
     history: bool
+    compact: bool
 
     @staticmethod
     @lru_cache(maxsize=256)
@@ -112,6 +113,7 @@ class Key:
             batched=task.batched,
             adjoint=task.adjoint,
             history=task.history,
+            compact=plan.compact,
         )
 
     @property

@@ -120,6 +120,11 @@ class System:
     adjoint of field i is kept multiplied by it, so that the adjoint step can be the forward one.
     A source channel enters one or more fields; a receiver channel is a weighted sum of fields,
     recorded before a step, or after it with its sources (``record_after``).
+
+    ``compact`` names a parameter of an equation whose history may be the first of two stages'
+    targets alone: this stage adds to each a coefficient times its group, which is zero nowhere if
+    the parameter is; the second differentiates these fields only, once, and its history are its
+    groups.
     """
 
     fields: tuple[str, ...]
@@ -130,6 +135,7 @@ class System:
     sources: Mapping[str, tuple[Injection, ...]] = field(hash=False)
     receivers: Mapping[str, tuple[tuple[int, float], ...]] = field(hash=False)
     record_after: bool = False
+    compact: str | None = None
 
     @cached_property
     def injections(self) -> tuple[Injection, ...]:

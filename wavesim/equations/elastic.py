@@ -135,6 +135,7 @@ def build(ndim: int) -> System:
             "p": tuple((s, -1 / ndim) for s in normal),
             **{name: ((k, 1.0),) for k, name in enumerate(fields)},
         },
+        compact="buoyancy",
     )
 
 

@@ -48,7 +48,7 @@ def staggered_layer(
     first, mo, _ = spot
     HALF: tl.constexpr = 3 if SIDE > 0 else 0
     rows = prof + HALF * L + i
-    d = staggered(f, at, s, rh, SIDE, STENCIL)
+    d = staggered(f, at, s, rh, None, SIDE, STENCIL)
     psi = tl.load(rows) * load_if(read + first + mo, on) + tl.load(rows + L) * d
     return d * tl.load(rows + 2 * L) + psi, (psi,)
 
@@ -78,7 +78,7 @@ def plain(f, at, s, rh, rh2, SIDE: tl.constexpr, STENCIL: tl.constexpr):
     if SIDE == 0:
         value = second(f, at, s, rh2, STENCIL)
     else:
-        value = staggered(f, at, s, rh, SIDE, STENCIL)
+        value = staggered(f, at, s, rh, None, SIDE, STENCIL)
     return value
 
 
@@ -177,7 +177,9 @@ def forward_tile(
     else:
         store_all(new, fields, TARGETS, base, at)
         if len(HIST) > 0:
-            values = HISTORY(old, reads, g)
+            values = new
+            if HISTORY is not None:
+                values = HISTORY(old, reads, g)
             keep_history(values, hist, HIST, step, tile, d, numbers[4], LAYERS)
 
 
@@ -192,7 +194,8 @@ def forward_stage(
     COLUMNS: groups, then (source, axis, side, group, sign, first memory or -1) per derivative.
     SLOTS: fields read, targets, recorded, injected into; coefficients; history; the first of the
     stage's recordings and injections; steps by which injections are late. BLOCKS: interior block,
-    then boundary block. PUSH: None, or of a tangent run the effect of changed coefficients. ONCE:
+    then boundary block. HISTORY: None if that is the targets. PUSH: None, or of a tangent run
+    the effect of changed coefficients. ONCE:
     the tile is its program's only one, and these ``facts`` of it are known.
     """
     tile, numbers, points = before_tile(

@@ -22,6 +22,7 @@ from ..stencils import CENTRAL, SECOND, STAGGERED
 from .adjoint import loop_adjoint_kernel, stage_adjoint_kernel
 from .compiled import FEW_SPILLS, compiled, execute
 from .forward import loop_forward_kernel, stage_forward_kernel
+from .gradient import gradient_kernel
 from .graph import PART_CELLS, Lead, run_steps
 from .lists import PointList
 
@@ -57,6 +58,19 @@ def slots(*groups: tuple[int, ...]) -> tuple[int, ...]:
     return (len(groups), *(len(g) for g in groups), *(i for g in groups for i in g))
 
 
+@lru_cache(maxsize=64)
+def traced(plan: Plan) -> tuple[tuple[int, int], ...]:
+    """Coefficient and derivative of every trace of `gradient`, among the second stage's."""
+    stage = plan.system.stages[1]
+    bars = [tuple(float(i == j) for j in range(len(stage.bars))) for i in range(len(stage.bars))]
+    found = []
+    for n, d in enumerate(stage.derivatives):
+        one = tuple(float(group == d.group) for group in range(stage.groups))
+        by_bar = zip(*(stage.pull_coefficients(b, one) for b in bars), strict=True)
+        found += [(k, n) for k, weights in enumerate(by_bar) if any(weights)]
+    return tuple((k, n) for k, n in found if plan.has_layer(stage.derivatives[n].axis))
+
+
 @dataclass(eq=False)
 class Points:
     """A channel's points and its samples [time, sorted point]; shift: steps that it is late."""
@@ -80,7 +94,8 @@ class Work:
     """What the kernels of one direction read and write, by the numbers of the system.
 
     History, recording and injecting by stage; the gradients by coefficient, if there are any; by
-    stage the stored cotangents of its derivatives, if that is the adjoint's route.
+    stage the stored cotangents of its derivatives, if that is the adjoint's route; and the traces
+    of `triton_kernels.gradient`.
     """
 
     arrays: Arrays
@@ -89,6 +104,7 @@ class Work:
     injecting: list[list[Points]]
     grads: list[Tensor] = field(default_factory=list)
     pulled: list[list[Tensor]] = field(default_factory=list)
+    traces: list[Tensor] = field(default_factory=list)
 
 
 @contextlib.contextmanager
@@ -179,6 +195,7 @@ class Launcher:
         )
         count = range(len(self.plan.system.stages))
         self.stages = [self._constants(index) for index in count]
+        self.between = adjoint and self.plan.compact and bool(work.grads)
         self.known: dict[Hashable, Any] = {}
         looped = self.choice.mode == LOOP
         self.clock = None if looped else arrays.signals.view(torch.int64)
@@ -204,7 +221,7 @@ class Launcher:
         columned = {"COLUMNS": columns(self.plan, index, self.adjoint)}
         if self.adjoint:
             coefs = stage.coefficients + stage.adjoint_reads
-            own = stage.coefficients if work.grads else ()
+            own = stage.coefficients if work.grads and not self.plan.compact else ()
             arrays = stage.bars, stage.adjoint_targets, *points, coefs, history
             following, told = self._following(index)
             return {
@@ -218,7 +235,7 @@ class Launcher:
         arrays = stage.reads, stage.targets, *points, stage.coefficients, history
         return {
             "UPDATE": jitted(stage.update),
-            "HISTORY": jitted(stage.history),
+            "HISTORY": None if self.plan.compact else jitted(stage.history),
             "PUSH": jitted(stage.push_coefficients) if self.tangent else None,
             "SLOTS": slots(*arrays, firsts, shifts),
             **columned,
@@ -250,7 +267,7 @@ class Launcher:
                 launches += self._loop(steps, first, shots, lead)
                 continue
             advance = partial(self._step, start=steps[0], first_shot=first, shots=shots)
-            launches += len(steps) * len(self.stages)
+            launches += len(steps) * (len(self.stages) + self.between)
             replayed += run_steps(
                 advance, steps, self.clock, lead, cells, capture=self.choice.mode == GRAPH
             )
@@ -278,6 +295,24 @@ class Launcher:
         own = {"clock": self.clock, "SHOT_FASTEST": self.choice.fastest == SHOT}
         return {**self.common, **buffers, **self.stages[index], **own}
 
+    def gradient_arguments(self) -> dict[str, Any]:
+        """Of the kernel that runs between two adjoint stages, all but the step and the shots."""
+        stages, work = self.plan.system.stages, self.work
+        names = ("table", "factors", "profiles", "hist", "grads", "sizes", "layers", "box")
+        names += ("STENCIL", "BLOCKS", "num_warps", "enable_fp_fusion")
+        return {
+            **{name: self.common[name] for name in names},
+            "clock": self.clock,
+            "fields": tuple(work.arrays.fields),
+            "traces": tuple(work.traces),
+            "FIRST": jitted(stages[0].pull_coefficients),
+            "SECOND": jitted(stages[1].pull_coefficients),
+            "COLUMNS": columns(self.plan, 1, False),
+            "SLOTS": slots(*((s.bars, s.coefficients)[i] for s in stages for i in (0, 1))),
+            "PAIRS": tuple(number for pair in traced(self.plan) for number in pair),
+            "SHOT_FASTEST": self.choice.fastest == SHOT,
+        }
+
     def _step(self, n: int, *, start: int, first_shot: int, shots: int) -> None:
         """Launch the stages of one step, the last one first if it is an adjoint one."""
         kernel = stage_adjoint_kernel if self.adjoint else stage_forward_kernel
@@ -288,9 +323,18 @@ class Launcher:
             arguments = self.step_arguments(index, abs(n - start) % 2) | group
             found = self._kernel(kernel, index, shots, arguments)
             execute(found, kernel, programs, arguments)
+            if self.between and index == 1:
+                arguments = self.gradient_arguments() | group
+                found = self._kernel(gradient_kernel, "gradient", shots, arguments)
+                execute(found, gradient_kernel, programs, arguments)
 
     def loop_arguments(self) -> dict[str, Any]:
         """Of a loop's kernel, all but its counters, the steps and the shots."""
+        if self.between:
+            raise RuntimeError(
+                "choice: got a loop for an adjoint run with a compact history, expected a launch a "
+                "stage. Choose another mode."
+            )
         if len(self.stages) > 2:
             raise RuntimeError(
                 f"choice: got a loop over {len(self.stages)} stages, expected one or two. Choose "

@@ -21,6 +21,16 @@ def launch_metadata(grid: Any, metadata: Any, arguments: dict[str, Any]) -> dict
     return {"name": metadata.name, "bytes": moved}
 
 
+def gradient_metadata(grid: Any, metadata: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+    """As `launch_metadata`, of the gradients with a compact history."""
+    names = arguments["SLOTS"]
+    bars, grads, more_bars, more = (members(names, g) for g in range(names[0]))
+    arrays = len(bars + more_bars) + 2 * len(arguments["hist"]) + 2 * len(grads + more)
+    cells = prod(arguments["box"][:3]) * arguments["shots"]
+    moved = arrays * cells * arguments["factors"].element_size()
+    return {"name": metadata.name, "bytes": moved}
+
+
 def _arrays(arguments: dict[str, Any], suffix: str) -> int:
     """Arrays read and written by a stage; one that is read and written counts twice."""
     names = arguments[f"SLOTS{suffix}"]

@@ -43,14 +43,30 @@ def central(f, at, s, rh, on, STENCIL: tl.constexpr):
 
 
 @triton.jit
-def staggered(f, at, s, rh, SIDE: tl.constexpr, STENCIL: tl.constexpr):
-    """``sum_k W_k (f[i+k] - f[i+1-k]) / h`` for SIDE 1, one index lower for SIDE -1."""
+def neighbour(pointers, k, edge):
+    """The k-th neighbours along an axis, zeros outside the box; edge: None if none is, else their
+    own place, the cells along the axis, and which are inside along the others."""
+    if edge is None:
+        value = tl.load(pointers)
+    else:
+        place, count, inside = edge
+        on = inside & (place + k >= 0) & (place + k < count)
+        value = tl.load(pointers, mask=on, other=0.0)
+    return value
+
+
+@triton.jit
+def staggered(f, at, s, rh, edge, SIDE: tl.constexpr, STENCIL: tl.constexpr):
+    """``sum_k W_k (f[i+k] - f[i+1-k]) / h`` for SIDE 1, one index lower for SIDE -1; edge as in
+    `neighbour`."""
     R: tl.constexpr = STENCIL[0]
     UP: tl.constexpr = 0 if SIDE > 0 else 1
-    total = STENCIL[2 * R + 1] * (tl.load(f + at + (1 - UP) * s) - tl.load(f + at - UP * s))
+    upper = neighbour(f + at + (1 - UP) * s, 1 - UP, edge)
+    total = STENCIL[2 * R + 1] * (upper - neighbour(f + at - UP * s, -UP, edge))
     for k in tl.static_range(2, R + 1):
-        upper = tl.load(f + at + (k - UP) * s)
-        total += STENCIL[2 * R + k] * (upper - tl.load(f + at - (k - 1 + UP) * s))
+        upper = neighbour(f + at + (k - UP) * s, k - UP, edge)
+        lower = neighbour(f + at - (k - 1 + UP) * s, 1 - k - UP, edge)
+        total += STENCIL[2 * R + k] * (upper - lower)
     return total * rh
 
 
