@@ -58,14 +58,16 @@ def changes_of(hist, first, where, inside, before, COUNT: tl.constexpr):
 
 
 @triton.jit
-def trace(
-    tile, d, numbers, traces, bars, plain, rows, on, PAIRS: tl.constexpr, SECOND: tl.constexpr,
-    COLUMNS: tl.constexpr, n: tl.constexpr, extra,
+def add_traced(
+    extra, tile, d, numbers, traces, bars, plain, rows, on, SECOND: tl.constexpr,
+    COLUMNS: tl.constexpr, n: tl.constexpr, PAIRS: tl.constexpr,
 ):  # fmt: skip
-    """What the memory of derivative n adds to the coefficients' gradients, by its traces."""
+    """The second stage's gradients, and what the memory of derivative n adds, by its traces."""
     AXIS: tl.constexpr = COLUMNS[1 + 6 * n + 1]
     first, mo, _ = memory_cells(tile, d, numbers[3], numbers[4], AXIS)
-    weight = SECOND(bars, unit(plain, COLUMNS[0], COLUMNS[1 + 6 * n + 3]))
+    GROUPS: tl.constexpr = COLUMNS[0]
+    GROUP: tl.constexpr = COLUMNS[1 + 6 * n + 3]
+    weight = SECOND(bars, unit(plain, GROUPS, GROUP))
     b, a = tl.load(rows), tl.load(rows + numbers[2][5])
     out = ()
     for k in tl.static_range(len(extra)):
@@ -81,61 +83,74 @@ def trace(
 
 
 @triton.jit
+def term(
+    extra, tile, d, numbers, arrays, bars, first, where, inside, SECOND: tl.constexpr,
+    COLUMNS: tl.constexpr, n: tl.constexpr, PAIRS: tl.constexpr, STENCIL: tl.constexpr,
+    LAYERS: tl.constexpr,
+):  # fmt: skip
+    """Derivative n of the second stage less its memory, and the gradients, see `add_traced`."""
+    _, hist, traces, _ = arrays
+    factors, profiles, sizes, _, box = numbers
+    AXIS: tl.constexpr = COLUMNS[1 + 6 * n + 1]
+    SIDE: tl.constexpr = COLUMNS[1 + 6 * n + 2]
+    HALF: tl.constexpr = 3 if SIDE > 0 else 0
+    s = 4 * box[4] if AXIS == 0 else (4 * box[3] if AXIS == 1 else 1)
+    edge = (tile[2 + AXIS] + d[AXIS], box[AXIS], inside) if LAYERS else None
+    rh, source = tl.load(factors + AXIS), hist[COLUMNS[1 + 6 * n]] + first
+    value = staggered(source, where, s, rh, edge, SIDE, STENCIL)
+    if LAYERS and COLUMNS[1 + 6 * n + 5] >= 0:
+        on = (tile[0] & (1 << AXIS)) > 0
+        rows = profiles + (AXIS * 6 + HALF) * sizes[5] + 16 + tile[2 + AXIS] + d[AXIS]
+        extra = add_traced(
+            extra, tile, d, numbers, traces, bars, value, rows, on, SECOND, COLUMNS, n, PAIRS
+        )
+        value *= tl.load(rows + 2 * sizes[5])
+    return value, extra
+
+
+@triton.jit
 def gradient_tile(
     tile, numbers, arrays, step, FIRST: tl.constexpr, SECOND: tl.constexpr,
     COLUMNS: tl.constexpr, SLOTS: tl.constexpr, PAIRS: tl.constexpr, STENCIL: tl.constexpr,
     BLOCKS: tl.constexpr, LAYERS: tl.constexpr,
 ):  # fmt: skip
     """Both stages' gradients on a block of cells."""
-    fields, hist, traces, grads = arrays
-    factors, profiles, sizes, _, box = numbers
+    fields, hist, _, grads = arrays
+    box = numbers[4]
     d = block_offsets(BLOCKS, LAYERS)
-    at, base, _ = cells(tile, d, sizes)
+    at, base, _ = cells(tile, d, numbers[2])
     first, where = history_offsets(step, tile, d, box)
-    z, y, x = tile[2] + d[0], tile[3] + d[1], tile[4] + d[2]
     inside = None
     if LAYERS:
-        inside = (z < box[0]) & (y < box[1]) & (x < box[2])
+        inside = (tile[2] + d[0] < box[0]) & (tile[3] + d[1] < box[1]) & (tile[4] + d[2] < box[2])
     before = tl.cast(box[9], tl.int64) * box[5]
     FIRST_BARS: tl.constexpr = members(SLOTS, 0)
-    moved = changes_of(hist, first, where, inside, before, len(FIRST_BARS))
-    more = FIRST(load_all(fields, FIRST_BARS, base, at), moved)
+    changes = changes_of(hist, first, where, inside, before, len(FIRST_BARS))
+    more = FIRST(load_all(fields, FIRST_BARS, base, at), changes)
     add_to(grads, members(SLOTS, 1), base + at, more)
 
     bars = load_all(fields, members(SLOTS, 2), base, at)
     OWN: tl.constexpr = members(SLOTS, 3)
+    GROUPS: tl.constexpr = COLUMNS[0]
     TERMS: tl.constexpr = (len(COLUMNS) - 1) // 6
     zero = tl.zeros(at.shape, fields[0].dtype.element_ty)
-    extra = ()
+    extra, terms = (), ()
     for _ in tl.static_range(len(OWN)):
         extra = extra + (zero,)
-    terms = ()
     for n in tl.static_range(TERMS):
-        AXIS: tl.constexpr = COLUMNS[1 + 6 * n + 1]
-        SIDE: tl.constexpr = COLUMNS[1 + 6 * n + 2]
-        s = 4 * box[4] if AXIS == 0 else (4 * box[3] if AXIS == 1 else 1)
-        edge = None
-        if LAYERS:
-            edge = (z if AXIS == 0 else (y if AXIS == 1 else x), box[AXIS], inside)
-        source = hist[COLUMNS[1 + 6 * n]] + first
-        value = staggered(source, where, s, tl.load(factors + AXIS), edge, SIDE, STENCIL)
-        if LAYERS and COLUMNS[1 + 6 * n + 5] >= 0:
-            HALF: tl.constexpr = 3 if SIDE > 0 else 0
-            on = (tile[0] & (1 << AXIS)) > 0
-            rows = profiles + (AXIS * 6 + HALF) * sizes[5] + 16 + tile[2 + AXIS] + d[AXIS]
-            extra = trace(
-                tile, d, numbers, traces, bars, value, rows, on, PAIRS, SECOND, COLUMNS, n, extra
-            )
-            value *= tl.load(rows + 2 * sizes[5])
+        value, extra = term(
+            extra, tile, d, numbers, arrays, bars, first, where, inside, SECOND, COLUMNS, n,
+            PAIRS, STENCIL, LAYERS,
+        )  # fmt: skip
         terms = terms + (value,)
-    groups = ()
-    for group in tl.static_range(COLUMNS[0]):
+    groups, out = (), ()
+    for group in tl.static_range(GROUPS):
         total = zero
         for n in tl.static_range(TERMS):
             if COLUMNS[1 + 6 * n + 3] == group:
                 total += terms[n] * COLUMNS[1 + 6 * n + 4]
         groups = groups + (total,)
-    more, out = SECOND(bars, groups), ()
+    more = SECOND(bars, groups)
     for k in tl.static_range(len(OWN)):
         out = out + (more[k] + extra[k],)
     add_to(grads, OWN, base + at, out)
