@@ -100,8 +100,9 @@ def preparing(plan: Plan):
     compiled.compiled = lambda kernel, key, arguments: found.update({kernel: arguments})
     dtype = getattr(torch, plan.dtype)
     tables = Tables.of(layout, dtype, torch.device("cpu"))
-    for points in (3, lists.COUNTED + 1):
-        lists.PointList.of(layout, tables, [torch.zeros(plan.shots, points, dtype=torch.int64)])
+    counts = (3, 5, lists.COUNTED + 1)
+    channels = [torch.zeros(plan.shots, n, dtype=torch.int64) for n in counts]
+    lists.PointList.of(layout, tables, channels)
     locations = [torch.zeros(plan.shots, 3, plan.ndim, dtype=kind) for kind in INTEGERS]
     lists.flat_cells(plan, locations)
     extremes.extremes([torch.ones(plan.model, dtype=dtype)] * 3, locations)

@@ -110,13 +110,13 @@ def list_kernel(
                    run, i < points)  # fmt: skip
     else:
         key = i - parts * BLOCK
-        before = key * 0
+        ahead = key * 0
         for some in range(0, points, LANES):
             j = some + tl.arange(0, LANES)
             other = places_of(flat, j, points, origins, size, box, blocks, across, strides)
             at = key.to(tl.int64) * size[0]
-            before += tl.sum((other[None, :] < at[:, None]).to(tl.int32), 1)
-        keep_offset(lists + start, size[2] * points, shot, first, key, before, points, keys)
+            ahead += tl.sum((other[None, :] < at[:, None]).to(tl.int32), 1)
+        keep_offset(lists + start, size[2] * points, shot, first, key, ahead, points, keys)
 
 
 @triton.jit
