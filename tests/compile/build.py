@@ -100,9 +100,9 @@ def preparing(plan: Plan):
     compiled.compiled = lambda kernel, key, arguments: found.update({kernel: arguments})
     dtype = getattr(torch, plan.dtype)
     tables = Tables.of(layout, dtype, torch.device("cpu"))
-    counts = (3, 5, lists.COUNTED + 1)
-    channels = [torch.zeros(plan.shots, n, dtype=torch.int64) for n in counts]
-    lists.PointList.of(layout, tables, channels)
+    for counts in ((3, 5), (lists.COUNTED + 1,)):
+        channels = [torch.zeros(plan.shots, n, dtype=torch.int64) for n in counts]
+        lists.PointList.of(layout, tables, channels)
     locations = [torch.zeros(plan.shots, 3, plan.ndim, dtype=kind) for kind in INTEGERS]
     lists.flat_cells(plan, locations)
     extremes.extremes([torch.ones(plan.model, dtype=dtype)] * 3, locations)

@@ -15,7 +15,7 @@ from wavesim.device import interpreting
 pytestmark = pytest.mark.skipif(not interpreting(), reason="needs TRITON_INTERPRET=1")
 
 RANGES = ((2e3, 9e3), (1e3, 4e3), (400.0, 1000.0))
-SHAPE, SPACING, STEPS, SHOTS = (4, 6, 7), (5.0, 6.5, 5.5), 7, 2
+SHAPE, SPACING, STEPS, SHOTS = (3, 5, 6), (5.0, 6.5, 5.5), 5, 2
 VALUES = {2: (5, 2), 3: (9, 3)}
 """A cell and step, full and compact."""
 

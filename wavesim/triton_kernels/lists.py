@@ -22,7 +22,7 @@ from .compiled import run_alike
 BLOCK, LANES = 32, 32
 COUNTED = 2048
 """Points of a shot up to which each is compared with all others, which takes one launch for all
-channels. Sorting more takes a place for each, PyTorch's sort, and a search."""
+channels. Where one has more each takes a place for every point, PyTorch's sort, and a search."""
 
 
 @triton.jit
@@ -72,23 +72,29 @@ def place_kernel(
 
 
 @triton.jit
+def even(count):
+    """Of all lists the pointers are multiples of 16 bytes."""
+    return (count + 1) // 2 * 2
+
+
+@triton.jit
 def list_kernel(
     flats, lists, counts, keys, origins, size, box, blocks, across, strides,
     BLOCK: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """The lists of every channel's points, see `PointList`: of each its cells' flat indices, the
-    points of a shot, where its lists begin, and its first program.
+    """The lists of every channel's points, see `PointList`, from their cells' flat indices; counts:
+    points of a shot.
 
     What is before a point is counted: of a shot's points, each is compared with all.
     """
-    program = tl.program_id(0)
-    flat, points, start, before = flats[0], counts[0], counts[1], counts[2]
-    for k in tl.static_range(1, len(flats)):
-        on = program >= counts[3 * k + 2]
-        flat = tl.where(on, flats[k], flat)
-        points = tl.where(on, counts[3 * k], points)
-        start = tl.where(on, counts[3 * k + 1], start)
-        before = tl.where(on, counts[3 * k + 2], before)
+    program, begin, at = tl.program_id(0), 0, tl.zeros((), tl.int64)
+    flat, points, before, start = flats[0], counts[0], begin, at
+    for k in tl.static_range(len(flats)):
+        on = program >= begin
+        flat, points = tl.where(on, flats[k], flat), tl.where(on, counts[k], points)
+        before, start = tl.where(on, begin, before), tl.where(on, at, start)
+        begin += size[2] * (tl.cdiv(counts[k], BLOCK) + tl.cdiv(keys, BLOCK))
+        at += 4 * even(size[2] * counts[k]) + even(size[2] * keys + 1)
     parts = tl.cdiv(points, BLOCK)
     each = parts + tl.cdiv(keys, BLOCK)
     shot, part = (program - before) // each, (program - before) % each
@@ -114,25 +120,24 @@ def list_kernel(
         for some in range(0, points, LANES):
             j = some + tl.arange(0, LANES)
             other = places_of(flat, j, points, origins, size, box, blocks, across, strides)
-            at = key.to(tl.int64) * size[0]
-            ahead += tl.sum((other[None, :] < at[:, None]).to(tl.int32), 1)
+            its = key.to(tl.int64) * size[0]
+            ahead += tl.sum((other[None, :] < its[:, None]).to(tl.int32), 1)
         keep_offset(lists + start, size[2] * points, shot, first, key, ahead, points, keys)
 
 
 @triton.jit
 def keep_point(lists, count, first, point, rank, cell, run, on):
     """Store which of a shot's points is the rank-th, its cell, and its run."""
-    even = (count + 1) // 2 * 2
     tl.store(lists + first + rank, first + point, mask=on)
-    tl.store(lists + even + first + point, first + rank, mask=on)
-    tl.store(lists + 2 * even + first + rank, cell, mask=on)
-    tl.store(lists + 3 * even + first + rank, run.to(tl.int64), mask=on)
+    tl.store(lists + even(count) + first + point, first + rank, mask=on)
+    tl.store(lists + 2 * even(count) + first + rank, cell, mask=on)
+    tl.store(lists + 3 * even(count) + first + rank, run.to(tl.int64), mask=on)
 
 
 @triton.jit
 def keep_offset(lists, count, shot, first, key, before, points, keys):
     """Store how many points are before a shot's key, and after the last shot how many there are."""
-    row = lists + (count + 1) // 2 * 8 + shot.to(tl.int64) * keys
+    row = lists + 4 * even(count) + shot.to(tl.int64) * keys
     tl.store(row + key, first + before, mask=key < keys)
     tl.store(row + keys + key * 0, first + points + key * 0, mask=key == keys - 1)
 
@@ -225,7 +230,8 @@ class PointList:
         Nothing is read back from the device. A tensor given twice makes one list.
         """
         given = {id(c): c.contiguous() for c in channels if c is not None and c.shape[1]}
-        lists = dict(zip(given, _listed(layout, tables, list(given.values())), strict=True))
+        found = _listed(layout, tables, list(given.values())) if given else []
+        lists = dict(zip(given, found, strict=True))
         return [lists.get(id(c)) for c in channels]
 
     def sort(self, values: Tensor) -> Tensor:
@@ -256,24 +262,20 @@ def _geometry(layout: Layout) -> dict[str, Any]:
 def _listed(layout: Layout, tables: Tables, channels: list[Tensor]) -> list[PointList]:
     """The lists of channels, all in one block of memory."""
     shots, keys = layout.plan.shots, tiles(layout) + 1
-    evens = [round_up(c.numel(), 2) for c in channels]  # pointers: multiples of 16 bytes
-    sizes = [round_up(4 * even + shots * keys + 1, 2) for even in evens]
+    evens = [round_up(c.numel(), 2) for c in channels]
+    sizes = [4 * n + round_up(shots * keys + 1, 2) for n in evens]
     starts = list(accumulate(sizes, initial=0))
     whole = torch.empty(starts[-1], dtype=torch.int64, device=tables.tiles.device)
-    geometry, few, programs = _geometry(layout), [], 0
-    counts: list[int] = []
-    for channel, start in zip(channels, starts, strict=False):
-        if channel.shape[1] > COUNTED:
-            _sort(geometry, tables, channel, whole[start:], keys)
-            continue
-        few.append(channel)
-        counts += [channel.shape[1], start, programs]
-        programs += shots * (-(-channel.shape[1] // BLOCK) - (-keys // BLOCK))
-    if few:
-        numbers = {**geometry, "counts": tuple(counts), "keys": keys}
+    counts = tuple(c.shape[1] for c in channels)
+    if max(counts) <= COUNTED:
+        numbers = {**_geometry(layout), "counts": counts, "keys": keys}
         numbers |= {"BLOCK": BLOCK, "LANES": LANES}
-        where = {"flats": tuple(few), "lists": whole, "origins": tables.places}
+        where = {"flats": tuple(channels), "lists": whole, "origins": tables.places}
+        programs = shots * sum(-(-n // BLOCK) - (-keys // BLOCK) for n in counts)
         run_alike(list_kernel, programs, numbers, **where)
+    else:
+        for channel, start in zip(channels, starts, strict=False):
+            _sort(layout, tables, channel, whole[start:])
 
     def part(start: int, count: int) -> Tensor:
         return whole.as_strided((count,), (1,), start)
@@ -291,12 +293,10 @@ def _listed(layout: Layout, tables: Tables, channels: list[Tensor]) -> list[Poin
     ]
 
 
-def _sort(
-    geometry: dict[str, Any], tables: Tables, channel: Tensor, lists: Tensor, keys: int
-) -> None:
+def _sort(layout: Layout, tables: Tables, channel: Tensor, lists: Tensor) -> None:
     """Fill one channel's lists."""
-    (shots, points), parts = channel.shape, -(-channel.shape[1] // BLOCK)
-    places = torch.empty_like(channel)
+    (shots, points), keys, parts = channel.shape, tiles(layout) + 1, -(-channel.shape[1] // BLOCK)
+    places, geometry = torch.empty_like(channel), _geometry(layout)
     numbers = {**geometry, "points": points, "BLOCK": BLOCK}
     where = {"flat": channel, "origins": tables.places, "places": places}
     run_alike(place_kernel, shots * parts, numbers, **where)
