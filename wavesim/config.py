@@ -196,8 +196,8 @@ class History:
     """What a gradient keeps of the forward run.
 
     segments: the eager backend keeps the state at this many points in time and recomputes between
-        them; None takes about sqrt(steps), 1 keeps everything. The Triton backend keeps one value
-        a cell and step on the device, and refuses a number here.
+        them; None takes about sqrt(steps), 1 keeps everything. The Triton backend keeps what the
+        gradient needs of every cell and step on the device, and refuses a number here.
     """
 
     segments: int | None = None

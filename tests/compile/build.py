@@ -27,13 +27,15 @@ from wavesim.cpml import Damping
 from wavesim.equations import REGISTRY
 from wavesim.history import DeviceHistory
 from wavesim.layout import Layout
-from wavesim.plan import Plan
+from wavesim.plan import Plan, compacted
 from wavesim.triton_kernels import compiled, extremes, lists
 from wavesim.triton_kernels.adjoint import loop_adjoint_kernel, stage_adjoint_kernel
 from wavesim.triton_kernels.compiled import FEW_SPILLS, REGISTER_LIMITS
 from wavesim.triton_kernels.forward import loop_forward_kernel, stage_forward_kernel
+from wavesim.triton_kernels.gradient import gradient_kernel
 from wavesim.triton_kernels.launch import FEW_PROGRAMS, Launcher
 
+COMPACT = "adjoint-compact"
 TARGETS = {
     "sm_80": GPUTarget("cuda", 80, 32),
     "sm_90": GPUTarget("cuda", 90, 32),
@@ -84,6 +86,11 @@ def launchers(plan: Plan) -> dict[str, Launcher]:
         run.layout = replace(layout, choice=replace(layout.choice, route=route))
         stepping.adjoint(run, coefs, history, (records, fields, memory), needs)
         names.append(f"adjoint-{route}")
+    if system.compact is not None:
+        run.layout = Layout.of(compacted(plan), layout.choice)
+        history = DeviceHistory(run.layout, coefs[0])
+        stepping.adjoint(run, coefs, history, (records, fields, memory), needs)
+        names.append(COMPACT)
     return dict(zip(names, found, strict=True))
 
 
@@ -107,7 +114,7 @@ def preparing(plan: Plan):
     lists.flat_cells(plan, locations)
     extremes.extremes([torch.ones(plan.model, dtype=dtype)] * 3, locations)
     for kernel, arguments in found.items():
-        yield kernel.__name__, source(kernel, arguments), 4
+        yield f"before-{kernel.__name__}", source(kernel, arguments), 4
 
 
 def sources(plan: Plan):
@@ -117,6 +124,10 @@ def sources(plan: Plan):
         yield from preparing(plan)
     numbers = {"step": 3, "steps": 3, "first_shot": 3, "shots": 16, "programs": 3}
     for name, launcher in launchers(plan).items():
+        if name == COMPACT:
+            arguments = launcher.gradient_arguments() | numbers
+            yield "gradient-compact", source(gradient_kernel, arguments), arguments["num_warps"]
+            continue
         adjoint = name.startswith("adjoint")
         numbers["counters"] = torch.zeros(1, dtype=torch.int32)
         for index in range(len(plan.system.stages)):
