@@ -266,8 +266,8 @@ def adjoint(
         traces=more[count + sum(stored) : len(sizes)],
     )
     live, _ = run.launch(work, range(plan.steps - 1, -1, -1), adjoint=True)
-    return Cotangents(
-        coefs=_coefficient_gradients(layout, grads, scales, coefs, needs.coefs),
+    out = Cotangents(
+        coefs=[],
         amplitudes=_amplitude_cotangents(run, scales, recorded),
         fields=[
             _field_cotangent(run, live[i], scales.of(i), [w for w in left if w[0] == i])
@@ -280,6 +280,9 @@ def adjoint(
             for m, s, needed in zip(arrays.memories, memory_scales, needs.memory, strict=True)
         ],
     )
+    del work, arrays, live, more  # room for the gradients
+    out.coefs = _coefficient_gradients(layout, grads, scales, coefs, needs.coefs)
+    return out
 
 
 def _field_cotangent(
@@ -376,7 +379,7 @@ def _coefficient_gradients(
     coefs: Tensors,
     needed: tuple[bool, ...],
 ) -> list[Given]:
-    """Per-shot sums to the coefficients' own shape, shots added in ascending order."""
+    """Per-shot sums, each let go, to the coefficients' own shape, shots added in ascending order."""
     if not grads:
         return [None] * len(coefs)
     out: list[Given] = []
@@ -385,7 +388,8 @@ def _coefficient_gradients(
         for stage in layout.plan.system.stages
         for i in stage.coefficients
     }
-    for number, (buffer, coef) in enumerate(zip(grads, coefs, strict=True)):
+    for number, coef in enumerate(coefs):
+        buffer = grads.pop(0)
         if not needed[number]:
             out.append(None)
             continue
