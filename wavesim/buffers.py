@@ -44,7 +44,7 @@ def history_view(layout: Layout, row: Tensor) -> Tensor:
     return cells.reshape(row.shape[0], *layout.plan.box)
 
 
-PACKED = 2**26
+PACKED = 2**28
 """Bytes up to which arrays share an allocation: above, their zeros take longer than a launch."""
 
 
