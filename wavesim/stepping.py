@@ -379,7 +379,7 @@ def _coefficient_gradients(
     coefs: Tensors,
     needed: tuple[bool, ...],
 ) -> list[Given]:
-    """Per-shot sums to the coefficients' own shape, shots added in ascending order; each is let go."""
+    """Per-shot sums to the coefficients' own shape, shots added in order; each buffer is let go."""
     if not grads:
         return [None] * len(coefs)
     out: list[Given] = []

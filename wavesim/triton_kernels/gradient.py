@@ -59,7 +59,7 @@ def changes_of(hist, first, where, inside, before, COUNT: tl.constexpr):
 
 @triton.jit
 def add_traced(
-    extra, tile, d, numbers, traces, bars, plain, rows, on, SECOND: tl.constexpr,
+    extra, tile, d, numbers, traces, bars, plain, rows, SECOND: tl.constexpr,
     COLUMNS: tl.constexpr, n: tl.constexpr, PAIRS: tl.constexpr,
 ):  # fmt: skip
     """The second stage's gradients, and what the memory of derivative n adds, by its traces."""
@@ -75,9 +75,9 @@ def add_traced(
         for pair in tl.static_range(len(PAIRS) // 2):
             if PAIRS[2 * pair] == k and PAIRS[2 * pair + 1] == n:
                 at = traces[pair] + first + mo
-                phi = weight[k] * COLUMNS[1 + 6 * n + 4] + b * load_if(at, on)
-                tl.store(at, phi, mask=on)
-                value += tl.where(on, phi * (a * plain), 0.0)
+                phi = weight[k] * COLUMNS[1 + 6 * n + 4] + b * tl.load(at)
+                tl.store(at, phi)
+                value += phi * (a * plain)
         out = out + (value,)
     return out
 
@@ -98,13 +98,13 @@ def term(
     edge = (tile[2 + AXIS] + d[AXIS], box[AXIS], inside) if LAYERS else None
     rh, source = tl.load(factors + AXIS), hist[COLUMNS[1 + 6 * n]] + first
     value = staggered(source, where, s, rh, edge, SIDE, STENCIL)
-    if LAYERS and COLUMNS[1 + 6 * n + 5] >= 0:
-        on = (tile[0] & (1 << AXIS)) > 0
-        rows = profiles + (AXIS * 6 + HALF) * sizes[5] + 16 + tile[2 + AXIS] + d[AXIS]
-        extra = add_traced(
-            extra, tile, d, numbers, traces, bars, value, rows, on, SECOND, COLUMNS, n, PAIRS
-        )
-        value *= tl.load(rows + 2 * sizes[5])
+    if LAYERS and COLUMNS[1 + 6 * n + 5] >= 0:  # noqa: SIM102 - decided when compiling
+        if (tile[0] & (1 << AXIS)) > 0:
+            rows = profiles + (AXIS * 6 + HALF) * sizes[5] + 16 + tile[2 + AXIS] + d[AXIS]
+            extra = add_traced(
+                extra, tile, d, numbers, traces, bars, value, rows, SECOND, COLUMNS, n, PAIRS
+            )
+            value *= tl.load(rows + 2 * sizes[5])
     return value, extra
 
 
