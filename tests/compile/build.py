@@ -33,9 +33,10 @@ from wavesim.triton_kernels.adjoint import loop_adjoint_kernel, stage_adjoint_ke
 from wavesim.triton_kernels.compiled import FEW_SPILLS, REGISTER_LIMITS
 from wavesim.triton_kernels.forward import loop_forward_kernel, stage_forward_kernel
 from wavesim.triton_kernels.gradient import gradient_kernel
-from wavesim.triton_kernels.launch import FEW_PROGRAMS, Launcher
+from wavesim.triton_kernels.launch import FEW_PROGRAMS, GRADIENT_REGISTERS, Launcher
 
 COMPACT = "adjoint-compact"
+LIMITS = {"once": FEW_PROGRAMS, "compact": GRADIENT_REGISTERS}
 TARGETS = {
     "sm_80": GPUTarget("cuda", 80, 32),
     "sm_90": GPUTarget("cuda", 90, 32),
@@ -209,7 +210,7 @@ def main(target: str, dtype: str, order: str, ndim: str, *equations: str) -> Non
             row |= {"order": int(order), "ndim": int(ndim), "triton": triton.__version__}
             row["torch"] = torch.__version__
             if "ptx" in built.asm:
-                row |= registers(built.asm["ptx"], FEW_PROGRAMS if name.endswith("once") else None)
+                row |= registers(built.asm["ptx"], LIMITS.get(name.rpartition("-")[2]))
             print(json.dumps(row), flush=True)
 
 

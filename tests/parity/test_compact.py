@@ -2,70 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
-from torch import Tensor
+from parity.compact import SHAPE, SHOTS, SPACING, STEPS, call, compact, deviation, model, random
 from torch.autograd import forward_ad
 
 from wavesim import PML, Receivers, Sources, State, autograd, elastic
 from wavesim.device import interpreting
 
 pytestmark = pytest.mark.skipif(not interpreting(), reason="needs TRITON_INTERPRET=1")
-
-RANGES = ((2e3, 9e3), (1e3, 4e3), (400.0, 1000.0))
-SHAPE, SPACING, STEPS, SHOTS = (3, 5, 6), (5.0, 6.5, 5.5), 5, 2
-VALUES = {2: (5, 2), 3: (9, 3)}
-"""A cell and step, full and compact."""
-
-
-def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-    rng = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=rng, dtype=torch.float64).to(dtype)
-
-
-def model(ndim: int, *lead: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
-    rng, shape = torch.Generator().manual_seed(1), (*lead, *SHAPE[3 - ndim :])
-    unit = [torch.rand(*shape, generator=rng, dtype=torch.float64) for _ in RANGES]
-    return [
-        (a + (b - a) * u).to(dtype).requires_grad_() for (a, b), u in zip(RANGES, unit, strict=True)
-    ]
-
-
-def call(parameters: list[Tensor], ndim: int, backend: str = "triton", **options):
-    """The result, and the gradients of a random sum of all that it holds."""
-    dtype = parameters[0].dtype
-    at = torch.tensor([[[1] * ndim, [2] * ndim, [1] * ndim]]).repeat(SHOTS, 1, 1)
-    settings = {
-        "spacing": SPACING[3 - ndim :],
-        "dt": 2e-4,
-        "sources": {"p": Sources(random(SHOTS, 3, STEPS, dtype=dtype), at)},
-        "receivers": {name: Receivers(at) for name in ("p", "vx", "vy")},
-        "boundary": PML(width=3, frequency=25.0),
-        "max_velocity": 4800.0,
-        "backend": backend,
-    }
-    out = elastic(*parameters, **{**settings, **options})
-    kept = [*out.receivers.values(), *out.state.fields.values(), *out.state.memory]
-    total = sum((random(*k.shape, seed=i, dtype=dtype) * k).sum() for i, k in enumerate(kept))
-    return out, torch.autograd.grad(total, parameters)
-
-
-def compact(result, ndim: int) -> bool:
-    """Whether the history was; by its bytes, of rows rounded up to 4 cells."""
-    report, (full, few) = result.report, VALUES[ndim]
-    *outer, x = report.padded_shape
-    row = math.prod(outer) * ((x + 3) // 4 * 4) * SHOTS * result.state.fields["vx"].element_size()
-    steps = STEPS * report.step_ratio
-    assert report.history_bytes in (full * steps * row, few * (steps + 1) * row)
-    return report.history_bytes == few * (steps + 1) * row
-
-
-def deviation(got, expected) -> float:
-    pairs = zip(got, expected, strict=True)
-    return max(((a - b).norm() / b.norm()).item() for a, b in pairs)
-
 
 CASES = [
     (2, 4, 3, False, False),
