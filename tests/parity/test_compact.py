@@ -65,9 +65,9 @@ def test_where_velocities_do_not_tell_everything_the_history_is_full():
     empty = [model(2), model(2)]
     for parameters in empty:
         parameters[2].data[3, 3] = 0
-    out, found = call(empty[0], 2)
+    out, found = call(empty[0], 2, max_velocity=6000.0)  # beside a vacuum waves are faster
     assert not compact(out, 2)
-    assert deviation(found, call(empty[1], 2, "eager")[1]) < 5e-15
+    assert deviation(found, call(empty[1], 2, "eager", max_velocity=6000.0)[1]) < 5e-15
 
     assert not compact(call(model(2), 2, validate=False)[0], 2)
     with forward_ad.dual_level():
