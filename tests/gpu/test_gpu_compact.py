@@ -14,9 +14,9 @@ STEPS = 60
 BOUND = {torch.float64: 3e-14, torch.float32: 2e-5}
 
 
-def run(ndim: int, order: int, dtype: torch.dtype, backend: str = "triton"):
+def run(ndim: int, order: int, dtype: torch.dtype, device, backend: str = "triton"):
     options = {"order": order, "boundary": PML(width=7, frequency=25.0), "steps": STEPS}
-    parameters = model(ndim, dtype=dtype, shape=SHAPES[ndim], device="cuda")
+    parameters = model(ndim, dtype=dtype, shape=SHAPES[ndim], device=device)
     return call(parameters, ndim, backend, **options)
 
 
@@ -24,14 +24,14 @@ def run(ndim: int, order: int, dtype: torch.dtype, backend: str = "triton"):
 @pytest.mark.parametrize("ndim", [2, 3])
 def test_gradients_are_those_of_the_eager_backend(ndim, order, gpu, monkeypatch):
     """And of a full history; the same bits in launches and in graphs of them, and again."""
-    _, expected = run(ndim, order, torch.float64, "eager")
+    _, expected = run(ndim, order, torch.float64, gpu, "eager")
     for dtype, bound in BOUND.items():
         found = []
         for mode in ("steps", "graph", "graph"):
             with monkeypatch.context() as patch:
                 force(patch, mode=mode)
                 patch.setattr(autograd, "default_choice", trials.default_choice)
-                out, gradients = run(ndim, order, dtype)
+                out, gradients = run(ndim, order, dtype, gpu)
             assert compact(out, ndim, STEPS)
             assert (out.report.graph_steps > 0) == (mode == "graph")
             found.append(gradients)
@@ -39,7 +39,7 @@ def test_gradients_are_those_of_the_eager_backend(ndim, order, gpu, monkeypatch)
             assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
         with monkeypatch.context() as patch:
             patch.setattr(autograd, "_compact", lambda plan, *_: plan)
-            out, full = run(ndim, order, dtype)
+            out, full = run(ndim, order, dtype, gpu)
         assert not compact(out, ndim, STEPS)
         errors = [deviation([g.double() for g in some], expected) for some in (found[0], full)]
         log(

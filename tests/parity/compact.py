@@ -25,7 +25,7 @@ def model(
     *lead: int,
     dtype: torch.dtype = torch.float64,
     shape: tuple[int, ...] = SHAPE,
-    device: str = "cpu",
+    device: torch.device | str = "cpu",
 ) -> list[Tensor]:
     """lamb, mu and buoyancy; lead: a leading axis, if there is one a shot."""
     rng, shape = torch.Generator().manual_seed(1), (*lead, *shape[3 - ndim :])
