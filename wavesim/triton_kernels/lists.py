@@ -45,10 +45,9 @@ def places_of(flat, i, points, origins, size, box, blocks, across, strides):
     """The places of points i of a shot among its (tile, cell): ``size[1]``, after all, for unused
     ones, and one more past the last point.
 
-    origins: where the tile of a block begins; size: of a tile's places, of all tiles', and of the
-    shots. box,
-    blocks: shapes of the box and a block; across: blocks in a plane and in a row; strides: of z
-    and y.
+    origins: where the tile of a block begins; size: the number of a tile's places, of all tiles',
+    and of shots. box, blocks: shapes of the box and a block; across: blocks in a plane and in a
+    row; strides: of z and y.
     """
     cell = tl.load(flat + i, mask=i < points, other=-1)
     used = cell >= 0
