@@ -42,7 +42,6 @@ def test_gradients_are_those_of_the_eager_backend(ndim, order, gpu, monkeypatch)
             out, full = run(ndim, order, dtype, gpu)
         assert not compact(out, ndim, STEPS)
         errors = [deviation([g.double() for g in some], expected) for some in (found[0], full)]
-        log(
-            {"case": f"elastic-{ndim}d-order{order}-compact", "dtype": str(dtype), "errors": errors}
-        )
+        case = f"elastic-{ndim}d-order{order}-compact"
+        log({"case": case, "dtype": str(dtype), "errors": errors})
         assert max(errors) < bound, errors

@@ -30,9 +30,8 @@ def model(
     """lamb, mu and buoyancy; lead: a leading axis, if there is one a shot."""
     rng, shape = torch.Generator().manual_seed(1), (*lead, *shape[3 - ndim :])
     unit = [torch.rand(*shape, generator=rng, dtype=torch.float64) for _ in RANGES]
-    return [
-        (a + (b - a) * u).to(dtype).requires_grad_() for (a, b), u in zip(RANGES, unit, strict=True)
-    ]
+    values = [a + (b - a) * u for (a, b), u in zip(RANGES, unit, strict=True)]
+    return [v.to(device, dtype).requires_grad_() for v in values]
 
 
 def call(
