@@ -19,7 +19,7 @@ import torch
 
 import wavesim
 
-from .cases import SEED, WIDTH, Case
+from .cases import SEED, WIDTH, Case, history
 from .traffic import bytes_per_step
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -153,6 +153,7 @@ def row(
     padded = tuple(n + 2 * WIDTH for n in case.shape)
     moved = bytes_per_step(case.equation, padded, case.shots, case.dtype, gradient)
     seconds, copy = times["seconds"], common["copy_bytes_per_s"]
+    kept = history(case, "triton" if who == "wavesim" else who)
     return {
         "who": who,
         "case": case.name,
@@ -162,7 +163,7 @@ def row(
         "sources": 1,
         "receivers": case.shape[-1],
         "gradient": gradient,
-        "history": asdict(wavesim.History()) if gradient and report else None,
+        "history": asdict(kept) if gradient and report else None,
         **reported(report),
         **times,
         "us_per_step": 1e6 * seconds / case.nt,

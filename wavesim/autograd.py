@@ -14,6 +14,7 @@ from torch.autograd import forward_ad
 from . import stepping, trials
 from .buffers import Final
 from .choice import LOOP, Choice, default_choice
+from .config import require
 from .device import card
 from .history import DeviceHistory, histories
 from .layout import Layout, field_bytes
@@ -205,15 +206,38 @@ class Tangent(torch.autograd.Function):
         return (None, None, None, None, *[None] * ctx.count, *found)
 
 
-def _compact(plan: Plan, source_cells: Tensors, device: torch.device) -> Plan:
-    """With a compact history, if the equation has one, nothing is injected into what it holds, and
-    the run is so large that the adjoint has a launch a stage."""
-    entries = zip(plan.system.injections, source_cells, strict=True)
-    moved = any(entry.stage == 0 and cells.shape[1] for entry, cells in entries)
-    if plan.system.compact is None or moved:
-        return plan
-    choice = default_choice(plan, card(device), adjoint=True, history=True)
-    return plan if choice.mode == LOOP else compacted(plan)
+@dataclass(frozen=True)
+class Compact:
+    """Whether a compact history is ``wanted`` (None: where it pays), and whether the parameter
+    that must not be 0 for it is ``nonzero`` (None: not known)."""
+
+    wanted: bool | None = None
+    nonzero: bool | None = None
+
+    def of(
+        self, plan: Plan, memory: tuple[Tensor | None, ...], cells: Tensors, tangents: bool,
+        device: torch.device,
+    ) -> Plan:  # fmt: skip
+        """The plan of a call that keeps a history. It pays in runs so large that the adjoint has a
+        launch a stage."""
+        system = plan.system
+        entries = zip(system.injections, cells, strict=True)
+        obstacles = {
+            f"{plan.equation.name} waves": system.compact is None,
+            "sources of what is kept": any(e.stage == 0 and c.shape[1] for e, c in entries),
+            "boundary memory in `initial`": any(m is not None for m in memory),
+            "dual tensors": tangents,
+            f"zeros in {system.compact}": self.nonzero is False,
+        }
+        found = [name for name, there in obstacles.items() if there]
+        if self.wanted:
+            got = f"True with {', '.join(found)}"
+            require(not found, "History.compact", got, "None or False", "Leave it None.")
+            return compacted(plan)
+        if self.wanted is False or found or self.nonzero is None:
+            return plan
+        choice = default_choice(plan, card(device), adjoint=True, history=True)
+        return plan if choice.mode == LOOP else compacted(plan)
 
 
 def _choose(
@@ -239,11 +263,11 @@ def propagate(
     source_cells: Tensors,
     receiver_cells: Tensors,
     *,
-    nonzero: bool = False,
+    compact: Compact = Compact(),
     autotune: bool | str = CACHED,
 ) -> tuple[Tensors, Callable[[], tuple[Tensors, Tensors]], dict[str, Any]]:
     """Run a plan on the Triton backend: (records, what gives the final fields and memory, costs);
-    None stands for zeros. nonzero: whether the parameter `System.compact` is 0 nowhere.
+    None stands for zeros.
 
     Where nothing is differentiated, they are copied from the run's buffers when asked for, which
     must be once; in the capture of a CUDA graph at once, so that a replay copies them. The history
@@ -257,8 +281,8 @@ def propagate(
     moved = any(id(c) in tangents for c in coefs)
     keep = moved or (recording and any(c.requires_grad for c in coefs))
     backward = recording and any(t.requires_grad for t in (*given, *tangents.values()))
-    if keep and not tangents and nonzero and all(m is None for m in memory):
-        plan = _compact(plan, source_cells, coefs[0].device)
+    if keep:
+        plan = compact.of(plan, memory, source_cells, bool(tangents), coefs[0].device)
     choices = _choose(plan, coefs, keep=keep, backward=backward, autotune=autotune)
     if tangents or backward:
         out = Propagate.apply(plan, choices, keep, costs, *flat)

@@ -198,11 +198,20 @@ class History:
     segments: the eager backend keeps the state at this many points in time and recomputes between
         them; None takes about sqrt(steps), 1 keeps everything. The Triton backend keeps what the
         gradient needs of every cell and step on the device, and refuses a number here.
+    compact: whether the Triton backend keeps the velocities of elastic waves alone, 2 values of a
+        cell and step instead of 5 in two dimensions, 3 instead of 9 in three, for a gradient that
+        takes some per cent longer. That needs a buoyancy above 0 everywhere (unchecked, that is
+        taken on trust), no force sources, no boundary memory in the initial state, and no dual
+        tensors. None does so in large runs where the checks of values show that it can be; True
+        insists on it, or raises.
     """
 
     segments: int | None = None
+    compact: bool | None = None
 
     def __post_init__(self) -> None:
+        known = self.compact is None or isinstance(self.compact, bool)
+        require(known, "History.compact", self.compact, "True, False or None")
         ok = self.segments is None or (isinstance(self.segments, int) and self.segments >= 1)
         require(ok, "History.segments", self.segments, "a whole number of at least 1, or None")
 

@@ -396,6 +396,10 @@ def _run(
         remedy = "Leave it None, or use backend='eager'."
         none = "None with the Triton backend"
         require(segments is None, "History.segments", segments, none, remedy)
+    else:
+        remedy = "The eager backend keeps states and runs again between them."
+        wanted = call.history.compact
+        require(not wanted, "History.compact", wanted, f"None with the {backend} backend", remedy)
     if call.autotune is True:
         _require_tunable(backend, reason)
     find = extremes
@@ -424,7 +428,10 @@ def _run(
         records, last, costs = autograd.propagate(
             plan,
             *inputs,
-            nonzero=plan.system.compact in facts.positive,
+            compact=autograd.Compact(
+                call.history.compact,
+                plan.system.compact in facts.positive if call.validate else None,
+            ),
             autotune=call.autotune,
         )
     else:

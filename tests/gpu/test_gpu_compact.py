@@ -7,15 +7,15 @@ import torch
 from gpu.test_gpu import force, log
 from parity.compact import call, compact, deviation, model
 
-from wavesim import PML, autograd, trials
+from wavesim import PML, History
 
 SHAPES = {2: (1, 45, 70), 3: (13, 23, 39)}
 STEPS = 60
 BOUND = {torch.float64: 3e-14, torch.float32: 2e-5}
 
 
-def run(ndim: int, order: int, dtype: torch.dtype, device, backend: str = "triton"):
-    options = {"order": order, "boundary": PML(width=7, frequency=25.0), "steps": STEPS}
+def run(ndim: int, order: int, dtype: torch.dtype, device, backend: str = "triton", **options):
+    options |= {"order": order, "boundary": PML(width=7, frequency=25.0), "steps": STEPS}
     parameters = model(ndim, dtype=dtype, shape=SHAPES[ndim], device=device)
     return call(parameters, ndim, backend, **options)
 
@@ -30,16 +30,13 @@ def test_gradients_are_those_of_the_eager_backend(ndim, order, gpu, monkeypatch)
         for mode in ("steps", "graph", "graph"):
             with monkeypatch.context() as patch:
                 force(patch, mode=mode)
-                patch.setattr(autograd, "default_choice", trials.default_choice)
-                out, gradients = run(ndim, order, dtype, gpu)
+                out, gradients = run(ndim, order, dtype, gpu, history=History(compact=True))
             assert compact(out, ndim, STEPS)
             assert (out.report.graph_steps > 0) == (mode == "graph")
             found.append(gradients)
         for other in found[1:]:
             assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
-        with monkeypatch.context() as patch:
-            patch.setattr(autograd, "_compact", lambda plan, *_: plan)
-            out, full = run(ndim, order, dtype, gpu)
+        out, full = run(ndim, order, dtype, gpu, history=History(compact=False))
         assert not compact(out, ndim, STEPS)
         errors = [deviation([g.double() for g in some], expected) for some in (found[0], full)]
         case = f"elastic-{ndim}d-order{order}-compact"

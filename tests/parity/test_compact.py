@@ -7,7 +7,7 @@ import torch
 from parity.compact import SHAPE, SHOTS, SPACING, STEPS, call, compact, deviation, model, random
 from torch.autograd import forward_ad
 
-from wavesim import PML, Receivers, Sources, State, autograd, elastic
+from wavesim import PML, History, Receivers, Sources, State, elastic, scalar
 from wavesim.device import interpreting
 
 pytestmark = pytest.mark.skipif(not interpreting(), reason="needs TRITON_INTERPRET=1")
@@ -22,7 +22,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("ndim", "order", "width", "begun", "batched"), CASES)
-def test_gradients_are_those_of_a_full_history(ndim, order, width, begun, batched, monkeypatch):
+def test_gradients_are_those_of_a_full_history(ndim, order, width, begun, batched):
     """Also from initial fields, and with a model per shot; worst seen 5e-16."""
     options: dict = {"order": order, "boundary": PML(width=width, frequency=25.0)}
     lead = (SHOTS,) * batched
@@ -33,8 +33,7 @@ def test_gradients_are_those_of_a_full_history(ndim, order, width, begun, batche
     assert compact(out, ndim)
     _, eager = call(model(ndim, *lead), ndim, "eager", **options)
     assert deviation(found, eager) < 5e-15
-    monkeypatch.setattr(autograd, "_compact", lambda plan, *_: plan)
-    out, full = call(model(ndim, *lead), ndim, **options)
+    out, full = call(model(ndim, *lead), ndim, history=History(compact=False), **options)
     assert not compact(out, ndim)
     assert deviation(found, full) < 5e-15
 
@@ -70,6 +69,7 @@ def test_where_velocities_do_not_tell_everything_the_history_is_full():
     assert deviation(found, call(empty[1], 2, "eager", max_velocity=6000.0)[1]) < 5e-15
 
     assert not compact(call(model(2), 2, validate=False)[0], 2)
+    assert compact(call(model(2), 2, validate=False, history=History(compact=True))[0], 2)
     with forward_ad.dual_level():
         lamb, mu, buoyancy = (p.detach() for p in model(2))
         dual = forward_ad.make_dual(lamb, torch.ones_like(lamb)).requires_grad_(False)
@@ -77,3 +77,23 @@ def test_where_velocities_do_not_tell_everything_the_history_is_full():
         settings |= {"sources": force, "boundary": PML(width=3, frequency=25.0)}
         moved = elastic(dual, mu, buoyancy, max_velocity=4800.0, backend="triton", **settings)
         assert not compact(moved, 2)
+
+
+def test_a_compact_history_that_cannot_be_had_is_refused():
+    at, wanted = torch.tensor([[[1, 2]]]).repeat(SHOTS, 1, 1), History(compact=True)
+    call(model(2), 2, history=wanted)
+    for changes, got in (
+        ({"sources": {"vy": Sources(random(SHOTS, 1, STEPS), at)}}, "sources of what is kept"),
+        ({"initial": State(memory=call(model(2), 2)[0].state.memory)}, "boundary memory"),
+        ({"backend": "eager"}, "eager"),
+    ):
+        with pytest.raises(ValueError, match=rf"History\.compact: .*{got}"):
+            call(model(2), 2, history=wanted, **changes)
+    empty = model(2)
+    empty[2].data[3, 3] = 0
+    with pytest.raises(ValueError, match=r"History\.compact: .*zeros in buoyancy"):
+        call(empty, 2, history=wanted, max_velocity=6000.0)
+    v = torch.full((9, 9), 1500.0, requires_grad=True)
+    with pytest.raises(ValueError, match=r"History\.compact: .*scalar waves"):
+        scalar(v, spacing=[5.0, 5.0], dt=1e-4, nt=2, boundary=PML(width=3, frequency=25.0),
+               backend="triton", history=wanted)  # fmt: skip
