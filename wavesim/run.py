@@ -148,14 +148,11 @@ def _plan(call: Call, geometry: Geometry, facts: Facts) -> Plan:
     ratio = cfl.step_ratio(call.dt, facts.max_velocity, geometry.spacing)
     if ratio > 1 and not call.substeps:
         remedy = "Reduce dt, or allow substeps=True."
-        largest = cfl.largest_stable_dt(facts.max_velocity, geometry.spacing)
-        expected = f"at most {largest:.6g} s without substeps"
+        expected = f"at most {_largest(facts, geometry):.6g} s without substeps"
         raise ValueError(message("dt", call.dt, expected, remedy))
     if ratio >= RATIO_WARNING:
         text = f"dt = {call.dt} s takes {ratio} internal steps each; "
-        text += (
-            f"{cfl.largest_stable_dt(facts.max_velocity, geometry.spacing):.3g} s would take one."
-        )
+        text += f"{_largest(facts, geometry):.3g} s would take one."
         warnings.warn(text, stacklevel=5)
     if call.initial is not None and call.initial.ratio not in (None, ratio):
         got, expected = f"a step ratio of {call.initial.ratio}", f"{ratio}, the ratio of this call"
@@ -170,6 +167,7 @@ def _plan(call: Call, geometry: Geometry, facts: Facts) -> Plan:
 
 
 def _largest(facts: Facts, geometry: Geometry) -> float:
+    """The largest dt that takes one step, s."""
     return cfl.largest_stable_dt(facts.max_velocity, geometry.spacing)
 
 

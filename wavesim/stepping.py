@@ -302,6 +302,7 @@ def _stored_groups(layout: Layout) -> list[int]:
 
 
 def _trace_sizes(layout: Layout) -> list[tuple[int, int]]:
+    """Of a compact history's traces: each like a memory of its axis."""
     plan = layout.plan
     axes = [plan.system.stages[1].derivatives[n].axis for _, n in traced(plan)]
     return [(plan.shots, layout.memory_strides(axis + layout.lead).shot) for axis in axes]
