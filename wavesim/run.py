@@ -17,6 +17,7 @@ from . import cfl
 from .check import (
     Call,
     Facts,
+    Find,
     Geometry,
     check_shapes,
     check_values,
@@ -384,28 +385,34 @@ def _eager(plan: Plan, inputs: tuple, like: Tensor, segments: int | None):
     return records, lambda: last, costs
 
 
+def _require_history(history: History, backend: str) -> None:
+    """A backend keeps what it can."""
+    remedy = "Leave it None, or use backend='eager'."
+    expected, got = f"None with the {backend} backend", history.segments
+    require(backend == "eager" or got is None, "History.segments", got, expected, remedy)
+    remedy = "The eager backend keeps states and runs again between them."
+    got = history.compact
+    require(backend == "triton" or not got, "History.compact", got, expected, remedy)
+
+
+def _finder(backend: str) -> Find:
+    """What finds the extremes that are checked."""
+    if backend == "eager":
+        return extremes
+    from .triton_kernels import extremes as kernels
+
+    return kernels.extremes
+
+
 def _run(
     call: Call,
 ) -> tuple[dict[str, Tensor], Callable[[], State], Report, dict[str, tuple[float, ...]]]:
     geometry = check_shapes(call)
     backend, reason = choose_backend(call.backend, geometry.device)
-    segments = call.history.segments
-    if backend == "triton":
-        remedy = "Leave it None, or use backend='eager'."
-        none = "None with the Triton backend"
-        require(segments is None, "History.segments", segments, none, remedy)
-    else:
-        remedy = "The eager backend keeps states and runs again between them."
-        wanted = call.history.compact
-        require(not wanted, "History.compact", wanted, f"None with the {backend} backend", remedy)
+    _require_history(call.history, backend)
     if call.autotune is True:
         _require_tunable(backend, reason)
-    find = extremes
-    if backend == "triton":
-        from .triton_kernels import extremes as kernels
-
-        find = kernels.extremes
-    facts = check_values(call, geometry, find)
+    facts = check_values(call, geometry, _finder(backend))
     plan = _plan(call, geometry, facts)
     like = next(iter(call.parameters.values())).detach()
     parameters = {k: replicate(v, plan.widths) for k, v in call.parameters.items()}
@@ -433,7 +440,7 @@ def _run(
             autotune=call.autotune,
         )
     else:
-        records, last, costs = _eager(plan, inputs, like, segments)
+        records, last, costs = _eager(plan, inputs, like, call.history.segments)
     done = geometry.nt + (call.initial.step if call.initial is not None else 0)
 
     def final() -> State:

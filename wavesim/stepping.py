@@ -269,12 +269,7 @@ def adjoint(
     out = Cotangents(
         coefs=[],
         amplitudes=_amplitude_cotangents(run, scales, recorded),
-        fields=[
-            _field_cotangent(run, live[i], scales.of(i), [w for w in left if w[0] == i])
-            if needed
-            else None
-            for i, needed in enumerate(needs.fields)
-        ],
+        fields=_field_cotangents(run, scales, live, left, needs.fields),
         memory=[
             _over(m.plain(), s) if needed else None
             for m, s, needed in zip(arrays.memories, memory_scales, needs.memory, strict=True)
@@ -285,13 +280,21 @@ def adjoint(
     return out
 
 
-def _field_cotangent(
-    run: Run, kept: Tensor, scale: Tensor | float, left: list[tuple[int, Tensor, Tensor]]
-) -> Tensor:
-    out = buffers.plain(run.layout, kept)
-    for _, where, values in left:
-        out = add(out, where, values)
-    return _over(out, scale)
+def _field_cotangents(
+    run: Run,
+    scales: Scales,
+    live: list[Tensor],
+    left: list[tuple[int, Tensor, Tensor]],
+    needed: tuple[bool, ...],
+) -> list[Given]:
+    """Of the initial fields; left: what is still to be added, (field, cells, values)."""
+    found: list[Given] = [None] * len(needed)
+    for field in (i for i, wanted in enumerate(needed) if wanted):
+        out = buffers.plain(run.layout, live[field])
+        for _, where, values in (added for added in left if added[0] == field):
+            out = add(out, where, values)
+        found[field] = _over(out, scales.of(field))
+    return found
 
 
 def _stored_groups(layout: Layout) -> list[int]:
