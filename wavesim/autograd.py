@@ -223,7 +223,6 @@ class Compact:
         system = plan.system
         entries = zip(system.injections, cells, strict=True)
         obstacles = {
-            f"{plan.equation.name} waves": system.compact is None,
             "sources of what is kept": any(e.stage == 0 and c.shape[1] for e, c in entries),
             "boundary memory in `initial`": any(m is not None for m in memory),
             "dual tensors": tangents,

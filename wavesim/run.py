@@ -385,14 +385,17 @@ def _eager(plan: Plan, inputs: tuple, like: Tensor, segments: int | None):
     return records, lambda: last, costs
 
 
-def _require_history(history: History, backend: str) -> None:
-    """A backend keeps what it can."""
+def _require_history(history: History, backend: str, equation: Equation, ndim: int) -> None:
+    """What is asked for is there, whether or not a gradient comes to need it."""
     remedy = "Leave it None, or use backend='eager'."
     expected, got = f"None with the {backend} backend", history.segments
     require(backend == "eager" or got is None, "History.segments", got, expected, remedy)
     remedy = "The eager backend keeps states and runs again between them."
     got = history.compact
     require(backend == "triton" or not got, "History.compact", got, expected, remedy)
+    known = equation.build(ndim).compact is not None
+    where = f"True with {equation.name} waves"
+    require(known or not got, "History.compact", where, "None or False", "Leave it None.")
 
 
 def _finder(backend: str) -> Find:
@@ -409,7 +412,7 @@ def _run(
 ) -> tuple[dict[str, Tensor], Callable[[], State], Report, dict[str, tuple[float, ...]]]:
     geometry = check_shapes(call)
     backend, reason = choose_backend(call.backend, geometry.device)
-    _require_history(call.history, backend)
+    _require_history(call.history, backend, call.equation, len(geometry.model))
     if call.autotune is True:
         _require_tunable(backend, reason)
     facts = check_values(call, geometry, _finder(backend))
