@@ -47,7 +47,7 @@ def peer_error(peer: Peer, case: Case, device: str, shape: tuple[int, ...]) -> f
     uniform, errors = case.equation in peer.uniform, []
     for nt, gradient in ((CHECK_STEPS, False), (peer.gradient_steps, True)):
         experiment = Experiment(replace(small, nt=nt), gradient, device, uniform)
-        expected = experiment.records(experiment.run("eager", **peer.options))
+        expected = experiment.run("eager", **peer.options)[0]
         wanted = experiment.gradients()
         call = peer.prepare(experiment)
         experiment.clear()
@@ -114,7 +114,7 @@ def ours(case: Case, gradient: bool, backend: str) -> Callable[[], wavesim.Repor
     """A call of ours as a training loop makes it: unchecked, the fastest speed given. It returns
     nothing large, so that nothing is held during the next one."""
     experiment = Experiment(case, gradient, "cuda")
-    return lambda: experiment.run(backend, validate=False).report
+    return lambda: experiment.run(backend, validate=False)[1]
 
 
 def peer_row(peer: Peer, case: Case, gradient: bool, repeats: int, common: dict) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from . import stepping, trials
+from . import buffers, stepping, trials
 from .buffers import Final
 from .choice import LOOP, Choice, default_choice
 from .config import require
@@ -41,6 +41,45 @@ class Choices:
 @lru_cache(maxsize=32)
 def _field_bytes(layout: Layout) -> int:
     return field_bytes(layout)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a call and its derivatives share. keep: a history; aligned: coefficients too large for a
+    shared block, saved in the forward layout, so that there is one copy of each."""
+
+    plan: Plan
+    choices: Choices
+    keep: bool
+    aligned: bool = False
+
+    def layout(self, adjoint: bool = False) -> Layout:
+        return self.choices.layout(self.plan, adjoint)
+
+    def saved(self, tensors: Sequence[Tensor]) -> Saved:
+        """What the forward pass saved: coefficients, source cells, receiver cells, history."""
+        system, rest = self.plan.system, list(tensors)
+        counts = histories(self.plan) if self.keep else []
+        kept = [[rest.pop() for _ in range(n)][::-1] for n in reversed(counts)][::-1]
+        receiver_cells = tuple(rest.pop() for _ in system.recorded)[::-1]
+        source_cells = tuple(rest.pop() for _ in system.injections)[::-1]
+        coefs = tuple(rest)
+        if self.aligned:
+            coefs = tuple(buffers.field_view(self.layout(), c) for c in rest)
+        ready = tuple(rest) if self.aligned else ()
+        return Saved(coefs, ready, source_cells, receiver_cells, kept)
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What the forward pass saved. ready: the aligned arrays that the coefficients are views of, in
+    the forward layout; or nothing."""
+
+    coefs: Tensors
+    ready: Tensors
+    source_cells: Tensors
+    receiver_cells: Tensors
+    history: list[list[Tensor]]
 
 
 def _split(plan: Plan, flat: tuple) -> list[tuple]:
@@ -75,135 +114,123 @@ class FirstDerivative(torch.autograd.Function):
 
 
 def _cotangents(
-    plan: Plan,
-    choices: Choices,
-    saved: tuple[Tensor, ...],
-    keep: bool,
+    setting: Setting,
+    tensors: tuple[Tensor, ...],
     bars: tuple[Tensor | None, ...],
     needed: Sequence[bool],
 ) -> list[Tensor | None]:
-    """Of (coefficients, amplitudes, fields, memory), by the adjoint run, None where not needed.
-
-    saved: coefficients, source cells, receiver cells, and the history if it was kept.
-    """
-    system = plan.system
-    coefs, source_cells, receiver_cells, kept = _split_saved(plan, saved, keep)
+    """Of (coefficients, amplitudes, fields, memory), by the adjoint run, None where not needed;
+    from the tensors saved."""
+    plan, saved = setting.plan, setting.saved(tensors)
+    system, coefs = plan.system, saved.coefs
     split = len(system.recorded), len(system.recorded) + len(system.fields)
     groups = bars[: split[0]], bars[split[0] : split[1]], bars[split[1] :]
     points = (False,) * (len(system.injections) + len(system.recorded))
     needs = stepping.Needs(*_split(plan, (*needed, *points))[:4])
     with torch.no_grad(), on_device(coefs[0].device):
-        layout = choices.layout(plan, True)
-        wanted = needs.amplitudes
-        run = stepping.Run.start(layout, coefs, source_cells, receiver_cells, wanted)
-        history = DeviceHistory(layout, coefs[0], kept) if keep else None
+        layout, forward = setting.layout(adjoint=True), setting.layout()
+        ready = saved.ready if layout.strides == forward.strides else ()
+        cells = saved.source_cells, saved.receiver_cells
+        run = stepping.Run.start(layout, coefs, *cells, sources=needs.amplitudes, ready=ready)
+        history = DeviceHistory(layout, coefs[0], saved.history) if setting.keep else None
         out = stepping.adjoint(run, coefs, history, groups, needs)
     return [*out.coefs, *out.amplitudes, *out.fields, *out.memory]
 
 
-def _split_saved(plan: Plan, saved: tuple[Tensor, ...], keep: bool):
-    """(coefficients, source cells, receiver cells, history by stage) of what was saved."""
-    system, rest = plan.system, list(saved)
-    counts = histories(plan) if keep else []
-    kept = [[rest.pop() for _ in range(n)][::-1] for n in reversed(counts)][::-1]
-    receiver_cells = tuple(rest.pop() for _ in system.recorded)[::-1]
-    source_cells = tuple(rest.pop() for _ in system.injections)[::-1]
-    return tuple(rest), source_cells, receiver_cells, kept
-
-
-def _run(
-    plan: Plan, choices: Choices, keep: bool, costs: dict, flat: tuple
-) -> tuple[Tensors, Final, list[Tensor]]:
-    """Records; final fields and memory; and the history, if it is to be kept."""
-    coefs, amplitudes, fields, memory, source_cells, receiver_cells = _split(plan, flat)
+def _run(setting: Setting, costs: dict, flat: tuple) -> tuple[Tensors, Final, list[Tensor]]:
+    """Records; final fields and memory; and what is to be saved."""
+    coefs, amplitudes, fields, memory, *cells = _split(setting.plan, flat)
     with on_device(coefs[0].device):
-        layout = choices.layout(plan, False)
-        run = stepping.Run.start(layout, coefs, source_cells, receiver_cells)
-        history = DeviceHistory(layout, coefs[0]) if keep else None
+        layout = setting.layout()
+        ready = buffers.aligned(layout, coefs) if setting.aligned else ()
+        run = stepping.Run.start(layout, coefs, *cells, ready=ready)
+        history = DeviceHistory(layout, coefs[0]) if setting.keep else None
         if history is not None:
             history.begin(fields)
         records, final, spent = stepping.forward(run, amplitudes, fields, memory, history)
     costs |= spent
-    costs["choice"], costs["choice_source"] = choices.forward, choices.source
+    costs["choice"], costs["choice_source"] = setting.choices.forward, setting.choices.source
     costs["field_bytes"] = _field_bytes(layout)
     costs["history_bytes"] = history.nbytes if history else 0
-    return records, final, history.flat if history else []
+    kept = history.flat if history else []
+    return records, final, [*(ready or coefs), *cells[0], *cells[1], *kept]
 
 
 class Propagate(torch.autograd.Function):
-    """Flat tensors and one hashable plan in; records, final fields and final memory out."""
+    """Flat tensors and one hashable setting in; records, final fields and final memory out.
+
+    tie: what depends on all that the coefficients do, where they are not saved themselves.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, plan: Plan, choices: Choices, keep: bool, costs: dict, *flat: Tensor
+        ctx: Any, setting: Setting, costs: dict, tie: Tensor | None, *flat: Tensor
     ) -> Tensors:
-        records, final, kept = _run(plan, choices, keep, costs, flat)
+        records, final, saved = _run(setting, costs, flat)
         fields, memory = final.plain()
-        coefs, amplitudes, _, _, source_cells, receiver_cells = _split(plan, flat)
-        ctx.plan, ctx.choices, ctx.keep = plan, choices, keep
+        coefs, amplitudes, _, _, source_cells, receiver_cells = _split(setting.plan, flat)
+        ctx.setting, ctx.tie = setting, tie
         ctx.shapes = [t.shape for t in (*coefs, *amplitudes)]
         ctx.count = len(flat) - len(source_cells) - len(receiver_cells)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*coefs, *source_cells, *receiver_cells, *kept)
-        ctx.save_for_forward(*coefs, *source_cells, *receiver_cells, *kept)
+        ctx.save_for_backward(*saved)
+        ctx.save_for_forward(*saved)
         return (*records, *fields, *memory)
 
     @staticmethod
     def backward(ctx: Any, *bars: Tensor) -> tuple:
-        saved = ctx.saved_tensors
-        needed = ctx.needs_input_grad[4 : 4 + ctx.count]
-        found = _cotangents(ctx.plan, ctx.choices, saved, ctx.keep, bars, needed)
+        setting, tensors = ctx.setting, ctx.saved_tensors
+        found = _cotangents(setting, tensors, bars, ctx.needs_input_grad[3 : 3 + ctx.count])
         if torch.is_grad_enabled():  # create_graph: a further derivative would miss the run
-            coefs = _split_saved(ctx.plan, saved, ctx.keep)[0]
-            found = [None if g is None else FirstDerivative.apply(g, *coefs, *bars) for g in found]
-        system = ctx.plan.system
+            tied = setting.saved(tensors).coefs if ctx.tie is None else (ctx.tie,)
+            found = [None if g is None else FirstDerivative.apply(g, *tied, *bars) for g in found]
+        system = setting.plan.system
         none = [None] * (len(system.injections) + len(system.recorded))
-        return (None, None, None, None, *found, *none)
+        return (None, None, None, *found, *none)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple:
-        plan, saved = ctx.plan, ctx.saved_tensors
-        coefs = _split_saved(plan, saved, ctx.keep)[0]
+        setting, tensors = ctx.setting, ctx.saved_tensors
+        coefs = setting.saved(tensors).coefs
         if torch.is_grad_enabled() and any(c.requires_grad for c in coefs):
             raise RuntimeError(
                 "backend: got a Jacobian-vector product at a model that requires a gradient, "
                 "expected one that does not, with Triton. Detach the model, or use backend='eager'."
             )
-        moved = list(tangents[4 : 4 + ctx.count])
+        moved = list(tangents[3 : 3 + ctx.count])
         for i, shape in enumerate(ctx.shapes):  # a field or memory without a tangent stays None
             moved[i] = coefs[0].new_zeros(shape) if moved[i] is None else moved[i]
-        return Tangent.apply(plan, ctx.choices, ctx.keep, len(saved), *saved, *moved)
+        return Tangent.apply(setting, len(tensors), *tensors, *moved)
 
 
 class Tangent(torch.autograd.Function):
     """The Jacobian of `Propagate` at a kept run, linear in the changes of its inputs."""
 
     @staticmethod
-    def forward(
-        ctx: Any, plan: Plan, choices: Choices, keep: bool, count: int, *flat: Any
-    ) -> Tensors:
-        saved, moved = flat[:count], flat[count:]
-        coefs, source_cells, receiver_cells, kept = _split_saved(plan, saved, keep)
-        everything = (*moved, *source_cells, *receiver_cells)
-        changes, amplitudes, fields, memory, _, _ = _split(plan, everything)
-        with torch.no_grad(), on_device(coefs[0].device):
-            layout = choices.layout(plan, False)
-            run = stepping.Run.start(layout, coefs, source_cells, receiver_cells)
-            history = DeviceHistory(layout, coefs[0], kept) if keep else None
+    def forward(ctx: Any, setting: Setting, count: int, *flat: Any) -> Tensors:
+        tensors, moved = flat[:count], flat[count:]
+        saved, keep = setting.saved(tensors), setting.keep
+        cells = saved.source_cells, saved.receiver_cells
+        everything = (*moved, *cells[0], *cells[1])
+        changes, amplitudes, fields, memory, _, _ = _split(setting.plan, everything)
+        with torch.no_grad(), on_device(saved.coefs[0].device):
+            layout = setting.layout()
+            run = stepping.Run.start(layout, saved.coefs, *cells)
+            history = DeviceHistory(layout, saved.coefs[0], saved.history) if keep else None
             records, final, _ = stepping.forward(
                 run, amplitudes, fields, memory, history, changes if keep else ()
             )
             out, last = final.plain()
-        ctx.plan, ctx.choices, ctx.keep, ctx.count = plan, choices, keep, count
+        ctx.setting, ctx.count = setting, count
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*saved)
+        ctx.save_for_backward(*tensors)
         return (*records, *out, *last)
 
     @staticmethod
     def backward(ctx: Any, *bars: Tensor) -> tuple:
-        needed = ctx.needs_input_grad[4 + ctx.count :]
-        found = _cotangents(ctx.plan, ctx.choices, ctx.saved_tensors, ctx.keep, bars, needed)
-        return (None, None, None, None, *[None] * ctx.count, *found)
+        needed = ctx.needs_input_grad[2 + ctx.count :]
+        found = _cotangents(ctx.setting, ctx.saved_tensors, bars, needed)
+        return (None, None, *[None] * ctx.count, *found)
 
 
 @dataclass(frozen=True)
@@ -283,12 +310,17 @@ def propagate(
     if keep:
         plan = compact.of(plan, memory, source_cells, bool(tangents), coefs[0].device)
     choices = _choose(plan, coefs, keep=keep, backward=backward, autotune=autotune)
+    setting = Setting(plan, choices, keep)
     if tangents or backward:
-        out = Propagate.apply(plan, choices, keep, costs, *flat)
+        tie = None
+        if not tangents and sum(c.nbytes for c in coefs) > buffers.PACKED:
+            setting = replace(setting, aligned=True)
+            tie = torch.cat([c.narrow(0, 0, 0).flatten() for c in coefs])
+        out = Propagate.apply(setting, costs, tie, *flat)
         a, b = len(receiver_cells), len(receiver_cells) + len(fields)
         return out[:a], lambda: (out[a:b], out[b:]), costs
     with torch.no_grad():
-        records, final, _ = _run(plan, choices, False, costs, flat)
+        records, final, _ = _run(setting, costs, flat)
         if coefs[0].is_cuda and torch.cuda.is_current_stream_capturing():
             last = final.plain()
             return records, lambda: last, costs

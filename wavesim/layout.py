@@ -1,7 +1,8 @@
 """How a plan's arrays lie in device memory, and how its cells are dealt out in tiles.
 
-Rows start on a multiple of 32 cells and are followed by the next row's margin. Cells outside the
-box hold zero coefficients and stay zero: the kernels need no masks there. Numbers only.
+Rows start on a multiple of 32 cells; what is left of one at its end is the next one's margin too.
+Cells outside the box hold zero coefficients and stay zero: the kernels need no masks there. Numbers
+only.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ class Strides:
     origin: int
 
     @staticmethod
-    def of(extent: Triple, ndim: int, reach: int) -> Strides:
+    def of(extent: Triple, cells: int, ndim: int, reach: int) -> Strides:
+        """cells: of a row that may not be zero."""
         margin_z, margin_y = (reach if ndim > 2 else 0), (reach if ndim > 1 else 0)
-        y = round_up(extent[2], ALIGN) + ALIGN
+        y = round_up(max(extent[2], cells + 2 * reach), ALIGN)
+        y += ALIGN * (y % 256 == 0)  # a column's rows would share a few sets of a cache
         z = (extent[1] + margin_y) * y
         origin = margin_z * z + margin_y * y + ALIGN
         return Strides(origin + (extent[0] + margin_z) * z + margin_y * y + ALIGN, z, y, origin)
@@ -80,7 +83,7 @@ class Layout:
 
     @cached_property
     def strides(self) -> Strides:
-        return Strides.of(self.extent, self.plan.ndim, self.plan.stencil_reach)
+        return Strides.of(self.extent, self.box[2], self.plan.ndim, self.plan.stencil_reach)
 
     @cached_property
     def history_row(self) -> int:
@@ -94,14 +97,16 @@ class Layout:
         """(split, shift): index i of an axis lies at i in its boundary memory, which leaves the
         interior out, and a tile that starts at ``split`` or above finds it at ``i - shift``.
 
-        Tiles near one layer and those near the other, whole and with their stencils, stay apart;
-        what is in neither layer is written as zero.
+        Tiles near one layer do not reach the other's cells: they write zero to those of their own
+        that are in neither, and read zeros beyond. The split is below the first such start: as a
+        multiple of 16 it would have its own kernels.
         """
-        low, high = self.widths(axis)
-        margin = self.reach + self.plan.stencil_reach + self.choice.boundary[axis]
-        split = low + margin
-        shift = max(0, self.box[axis] - high - 1 - margin - split)
-        return split, shift - (shift % ALIGN if axis == 2 else 0)
+        (low, high), size = self.widths(axis), self.choice.boundary[axis]
+        first, last = self.spans(axis)
+        after, before = round_up(first, size), last // size * size  # where others start
+        shift = min(self.box[axis] - high - 1 - after, before - low) - self.plan.stencil_reach
+        shift = max(0, shift) if after <= before else 0
+        return after - (size > 1), shift - (shift % ALIGN if axis == 2 else 0)
 
     def memory_extent(self, axis: int) -> Triple:
         cut = list(self.extent)
@@ -109,7 +114,8 @@ class Layout:
         return cut[0], cut[1], cut[2]
 
     def memory_strides(self, axis: int) -> Strides:
-        return Strides.of(self.memory_extent(axis), self.plan.ndim, self.plan.stencil_reach)
+        cells = self.box[2] - (self.cut(axis)[1] if axis == 2 else 0)
+        return Strides.of(self.memory_extent(axis), cells, self.plan.ndim, self.plan.stencil_reach)
 
     def widths(self, axis: int) -> tuple[int, int]:
         return self.plan.widths[axis - self.lead] if axis >= self.lead else (0, 0)

@@ -25,11 +25,15 @@ Given = Tensor | None
 
 @dataclass(eq=False)
 class Run:
-    """What both directions of a call share: tables, coefficients and point lists on the device."""
+    """What both directions of a call share: tables, coefficients and point lists on the device.
+
+    ready: the aligned arrays that the coefficients are views of, if they are.
+    """
 
     layout: Layout
     tables: Tables
     coefs: Tensors
+    ready: Tensors
     source_points: list[PointList | None]
     receiver_points: list[PointList | None]
     source_cells: Tensors
@@ -41,7 +45,9 @@ class Run:
         coefs: Tensors,
         source_cells: Tensors,
         receiver_cells: Tensors,
+        *,
         sources: Sequence[bool] | None = None,
+        ready: Tensors = (),
     ) -> Run:
         """sources: which are listed, None for all."""
         tables, split = Tables.of(layout, coefs[0].dtype, coefs[0].device), len(source_cells)
@@ -51,6 +57,7 @@ class Run:
             layout=layout,
             tables=tables,
             coefs=coefs,
+            ready=ready,
             source_points=points[:split],
             receiver_points=points[split:],
             source_cells=source_cells,
@@ -63,19 +70,20 @@ class Run:
         """The kernels' arrays from plain tensors, None being zeros, and more arrays of zeros."""
         layout, plan = self.layout, self.layout.plan
         shapes = [MemoryShape.of(layout, axis, side) for axis, side in plan.memories]
-        length, given = layout.strides.shot, (*self.coefs, *fields)
-        sizes = [(c.shape[0], length) for c in self.coefs]
+        length, coefs = layout.strides.shot, () if self.ready else self.coefs
+        sizes = [(c.shape[0], length) for c in coefs]
         sizes += [(plan.shots, length)] * len(fields)
         for at in shapes:
             sizes += [(plan.shots, at.strides.shot)] * 2
         sizes.append((1, signals(layout)))
         found = buffers.packed_zeros(self.coefs[0], [*sizes, *more])
+        given = (*coefs, *fields)
         live = [buffers.fill(layout, b, f) for b, f in zip(found, given, strict=False)]
         both = found[len(live) : len(sizes) - 1]
         pairs = zip(both[::2], both[1::2], strict=True)
         return Arrays(
-            coefs=tuple(live[: len(self.coefs)]),
-            fields=live[len(self.coefs) :],
+            coefs=self.ready or tuple(live[: len(coefs)]),
+            fields=live[len(coefs) :],
             memories=[Memory(*m) for m in zip(shapes, pairs, memory, strict=True)],
             signals=found[len(sizes) - 1],
             more=found[len(sizes) :],

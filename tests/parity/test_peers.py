@@ -45,7 +45,7 @@ def ours(factor: float) -> Peer:
     def prepare(experiment):
         def call():
             experiment.gradient = False
-            (records,) = experiment.run("eager").receivers.values()
+            records, _ = experiment.run("eager")
             experiment.gradient = records.requires_grad
             return factor * records
 
