@@ -105,7 +105,7 @@ class Layout:
         first, last = self.spans(axis)
         after, before = round_up(first, size), last // size * size  # where others start
         shift = min(self.box[axis] - high - 1 - after, before - low) - self.plan.stencil_reach
-        shift = max(0, shift) if after <= before else 0
+        shift = max(0, shift)
         return after - (size > 1), shift - (shift % ALIGN if axis == 2 else 0)
 
     def memory_extent(self, axis: int) -> Triple:
