@@ -101,13 +101,14 @@ def timed(
     """What the last call of a prepared function returns, and what the calls took.
 
     Seconds by the wall clock, synchronised, and between two events around the call: of the first
-    one (cold), then, after another, quantiles of the repeats. Memory at its peak in PyTorch's
-    allocator, and of the card from before the inputs until the end, which sees every allocator.
+    one (cold), then, after another, quantiles of the repeats. Memory beyond what was held before
+    the inputs: at its peak in PyTorch's allocator, and of the card, which sees every allocator.
     """
     gpu = device != "cpu"
     if gpu:
         torch.cuda.empty_cache()
         before = torch.cuda.mem_get_info()[0]
+        held = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
     call, wall, events = prepare(), [], []
     for number in range(2 + repeats):
         if gpu and number == 2:
@@ -127,9 +128,12 @@ def timed(
             events.append(first.elapsed_time(last) / 1e3)
     found = {"seconds_cold": wall[0], **quantiles("seconds", wall[2:])}
     found |= quantiles("event_seconds", events[2:])
-    found["peak_allocated_gib"] = torch.cuda.max_memory_allocated() / GIB if gpu else None
-    found["peak_reserved_gib"] = torch.cuda.max_memory_reserved() / GIB if gpu else None
-    found["card_gib"] = (before - torch.cuda.mem_get_info()[0]) / GIB if gpu else None
+    allocated = reserved = card = None
+    if gpu:
+        allocated = (torch.cuda.max_memory_allocated() - held[0]) / GIB
+        reserved = (torch.cuda.max_memory_reserved() - held[1]) / GIB
+        card = (before - torch.cuda.mem_get_info()[0]) / GIB
+    found |= {"peak_allocated_gib": allocated, "peak_reserved_gib": reserved, "card_gib": card}
     return value, found
 
 
