@@ -253,18 +253,19 @@ Find = Callable[[Sequence[Tensor], Sequence[Tensor]], Tensor]
 
 def extremes(tensors: Sequence[Tensor], locations: Sequence[Tensor]) -> Tensor:
     """Of what is not empty, float64: every tensor's -min and max, which are not finite if it is
-    not; of locations the largest on each axis; and whether one is negative and not `IGNORE`."""
+    not; of locations the largest on each axis; and whether one is negative and not `IGNORE`.
+    [number, part]: each is the largest of its parts, here one."""
     found: list[Tensor] = []
     for t in tensors:
         low, high = torch.aminmax(t)
         found += [-low, high]
     parts = [torch.stack(found)] + [at.amax((0, 1)) for at in locations]
     parts.append(negative(locations).reshape(1) if locations else parts[0].new_zeros(1))
-    return torch.cat([p.double() for p in parts])
+    return torch.cat([p.double() for p in parts])[:, None]
 
 
 def check_values(call: Call, geometry: Geometry, find: Find = extremes) -> Facts:
-    """The one packed readback: extremes, finiteness, location bounds and the spectrum's peak.
+    """The one packed readback: extremes, finiteness, location bounds and the spectrum.
 
     find: the same as `extremes`, by other means.
     """
@@ -276,9 +277,9 @@ def check_values(call: Call, geometry: Geometry, find: Find = extremes) -> Facts
     wanted = call.boundary.frequency is None and needs_frequency(call, geometry)
     spectrum = _spectrum(call) if wanted else None
     found = find([*tensors.values(), _speed(call, geometry)], list(locations.values()))
-    if spectrum is not None:
-        found = torch.cat([found, *(x.double().reshape(1) for x in spectrum.max(0))])
-    numbers = iter(found.tolist())
+    (count, parts), packed = found.shape, found.flatten()
+    values = (packed if spectrum is None else torch.cat([packed, spectrum])).tolist()
+    numbers = iter([max(values[n * parts : (n + 1) * parts]) for n in range(count)])
     bounds = {name: (-next(numbers), next(numbers)) for name in tensors}
     _check_extremes(call, bounds)
     _, fastest = next(numbers), next(numbers)
@@ -297,8 +298,9 @@ def check_values(call: Call, geometry: Geometry, find: Find = extremes) -> Facts
     require(math.isfinite(fastest), ", ".join(names), got, "a finite speed", remedy)
     frequency = call.boundary.frequency
     if spectrum is not None:
-        high, peak = next(numbers), next(numbers)
-        frequency = peak / (geometry.nt * call.dt) if high > 0 and peak > 0 else None
+        bins = values[count * parts :]
+        peak = bins.index(max(bins))
+        frequency = peak / (geometry.nt * call.dt) if bins[peak] > 0 and peak > 0 else None
     return Facts(
         max_velocity=fastest if call.max_velocity is None else call.max_velocity,
         frequency=frequency,
