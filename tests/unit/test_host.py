@@ -14,17 +14,17 @@ pytestmark = pytest.mark.filterwarnings("ignore:PML.frequency")  # one step has 
 
 # of a second call: kernels, and all operations (views too), by what is asked for
 LIMITS = {
-    ("scalar", False, False): (40, 90),
-    ("scalar", False, True): (62, 123),
-    ("scalar", True, False): (93, 187),
-    ("scalar", True, True): (115, 220),
-    ("acoustic", False, False): (63, 133),
-    ("acoustic", True, False): (147, 297),
-    ("elastic", False, False): (102, 229),
-    ("elastic", False, True): (283, 495),
-    ("elastic", True, False): (227, 487),
-    ("maxwell_tm", False, False): (83, 160),
-    ("maxwell_tm", True, False): (209, 401),
+    ("scalar", False, False): (12, 52),
+    ("scalar", False, True): (17, 64),
+    ("scalar", True, False): (49, 166),
+    ("scalar", True, True): (54, 178),
+    ("acoustic", False, False): (34, 90),
+    ("acoustic", True, False): (103, 278),
+    ("elastic", False, False): (60, 154),
+    ("elastic", False, True): (214, 395),
+    ("elastic", True, False): (165, 444),
+    ("maxwell_tm", False, False): (55, 120),
+    ("maxwell_tm", True, False): (166, 387),
 }
 
 
