@@ -63,11 +63,10 @@ class Setting:
         kept = [[rest.pop() for _ in range(n)][::-1] for n in reversed(counts)][::-1]
         receiver_cells = tuple(rest.pop() for _ in system.recorded)[::-1]
         source_cells = tuple(rest.pop() for _ in system.injections)[::-1]
-        coefs = tuple(rest)
+        coefs = ready = tuple(rest)
         if self.aligned:
-            coefs = tuple(buffers.field_view(self.layout(), c) for c in rest)
-        ready = tuple(rest) if self.aligned else ()
-        return Saved(coefs, ready, source_cells, receiver_cells, kept)
+            coefs = tuple(buffers.field_view(self.layout(), c) for c in ready)
+        return Saved(coefs, ready if self.aligned else (), source_cells, receiver_cells, kept)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class Strides:
         """cells: of a row that may not be zero."""
         margin_z, margin_y = (reach if ndim > 2 else 0), (reach if ndim > 1 else 0)
         y = round_up(max(extent[2], cells + 2 * reach), ALIGN)
-        y += ALIGN * (y % 256 == 0)  # a column's rows would share a few sets of a cache
+        y += ALIGN * (y % 256 == 0)  # out of caution for a cache's sets; not timed by itself
         z = (extent[1] + margin_y) * y
         origin = margin_z * z + margin_y * y + ALIGN
         return Strides(origin + (extent[0] + margin_z) * z + margin_y * y + ALIGN, z, y, origin)

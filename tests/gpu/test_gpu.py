@@ -16,7 +16,7 @@ import wavesim
 from benchmarks import host
 from benchmarks.cases import Case as Benchmark
 from benchmarks.cases import Experiment
-from wavesim import trials
+from wavesim import buffers, trials
 from wavesim.choice import default_choice
 from wavesim.triton_kernels import graph, launch
 
@@ -135,6 +135,16 @@ def test_no_choice_changes_a_bit(changes, gpu, monkeypatch):
     found = run(case, "triton", torch.float32, gpu)
     for ours, theirs in zip(found, expected, strict=True):
         assert all(torch.equal(ours[k], theirs[k]) for k in theirs)
+
+
+@pytest.mark.parametrize("equation", ["scalar", "elastic"])
+def test_coefficients_saved_once_change_no_bit(equation, gpu, monkeypatch):
+    """As large runs save them, see `tests/parity/test_saved.py`."""
+    experiment = Experiment(Benchmark(equation, (13, 23, 39), 1, 30), True, gpu)
+    expected = [experiment.run()[0], *(g.clone() for g in experiment.gradients().values())]
+    monkeypatch.setattr(buffers, "PACKED", 0)
+    found = [experiment.run()[0], *experiment.gradients().values()]
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
 @pytest.mark.parametrize("mode", ["loop", "graph", "steps"])

@@ -67,4 +67,4 @@ def test_the_two_layers_of_a_memory_stay_apart(equation, widths, adjoint, order,
         assert kept <= {i for start in starts for i in range(start, start + size)}
         for cells in found.values():
             assert len(cells) == 1 or not cells & kept
-    assert cuts or widths == (20, 20)
+    assert cuts

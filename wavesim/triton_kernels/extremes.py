@@ -13,7 +13,7 @@ from ..config import IGNORE
 from .compiled import run_alike
 
 BLOCK = 2048
-BLOCKS = 4
+LEAST_BLOCKS = 4
 """A program looks at so many blocks or more, if there are."""
 MOST_PROGRAMS = 1024
 FEW_PARTS = 16
@@ -65,7 +65,7 @@ def extremes(tensors: Sequence[Tensor], locations: Sequence[Tensor]) -> Tensor:
     lengths = tuple(t.numel() for t in tensors)
     ndim = locations[0].shape[-1] if locations else 0
     counts = tuple(at.numel() // ndim for at in locations)
-    programs = min(MOST_PROGRAMS, triton.cdiv(max(lengths + counts), BLOCKS * BLOCK))
+    programs = min(MOST_PROGRAMS, triton.cdiv(max(lengths + counts), LEAST_BLOCKS * BLOCK))
     rows = 2 * len(tensors) + ndim * len(locations) + 1
     out = torch.empty(rows, programs, dtype=torch.float64, device=tensors[0].device)
     run_alike(
