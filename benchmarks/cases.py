@@ -127,6 +127,16 @@ class Experiment:
         amplitudes = torch.randn(case.shots, 1, case.nt, generator=rng, dtype=dtype)
         self.amplitudes, self.source_cells = amplitudes.to(device), at.to(device)
         self.receiver_cells = points.repeat(case.shots, 1, 1).to(device)
+        channel = medium.channel
+        self.settings: dict[str, Any] = {
+            "spacing": medium.spacing,
+            "dt": medium.dt,
+            "sources": {channel: wavesim.Sources(self.amplitudes, self.source_cells)},
+            "receivers": {channel: wavesim.Receivers(self.receiver_cells)},
+            "boundary": wavesim.PML(width=WIDTH, frequency=medium.frequency),
+            "order": case.order,
+            "max_velocity": medium.fastest,
+        }
 
     def run(self, backend: str = "auto", **options: Any) -> tuple[Tensor, wavesim.Report]:
         """A whole call, and its backward pass if a gradient is wanted: records and report. The
@@ -140,19 +150,9 @@ class Experiment:
 
     def forward(self, backend: str = "auto", **options: Any) -> wavesim.Result:
         """A call alone; options go before those of the case."""
-        channel, medium = self.medium.channel, self.medium
-        settings = {
-            "spacing": medium.spacing,
-            "dt": medium.dt,
-            "sources": {channel: wavesim.Sources(self.amplitudes, self.source_cells)},
-            "receivers": {channel: wavesim.Receivers(self.receiver_cells)},
-            "boundary": wavesim.PML(width=WIDTH, frequency=medium.frequency),
-            "order": self.case.order,
-            "max_velocity": medium.fastest,
-            "backend": backend,
-            "history": history(self.case, backend),
-        }
-        return getattr(wavesim, self.case.equation)(**self.parameters, **{**settings, **options})
+        own = {"backend": backend, "history": history(self.case, backend)}
+        settings = {**self.settings, **own, **options}
+        return getattr(wavesim, self.case.equation)(**self.parameters, **settings)
 
     def records(self, result: wavesim.Result) -> Tensor:
         """[shot, receiver, time] of the one channel that is recorded."""

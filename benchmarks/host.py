@@ -97,11 +97,11 @@ def call(experiment: Experiment, validate: bool, known: bool = False) -> Callabl
     they have to be unchecked."""
     medium = experiment.medium
     frequency, fastest = (25.0, medium.fastest) if known or not validate else (None, None)
+    boundary = wavesim.PML(width=20, frequency=frequency)
+    settings = {"boundary": boundary, "max_velocity": fastest, "validate": validate}
 
     def once() -> None:
         experiment.clear()
-        boundary = wavesim.PML(width=20, frequency=frequency)
-        settings = {"boundary": boundary, "max_velocity": fastest, "validate": validate}
         records = experiment.records(experiment.forward("triton", **settings))
         if experiment.gradient:
             records.backward(torch.ones_like(records))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -93,8 +94,6 @@ def _locations(call: Call) -> dict[str, Tensor]:
 def _one_dtype_and_device(call: Call) -> tuple[torch.dtype, torch.device]:
     tensors = _tensors(call)
     for name, value in tensors.items():
-        if not isinstance(value, Tensor):
-            raise TypeError(message(name, type(value).__name__, "a torch.Tensor"))
         if value.dtype not in FLOATS:
             remedy = "Convert it with `.float()` or `.double()`."
             raise TypeError(message(name, value.dtype, "dtype float32 or float64", remedy))
@@ -155,8 +154,47 @@ def _time_samples(call: Call) -> int:
     return nt
 
 
+Seen = tuple[torch.Size, torch.dtype, torch.device]
+"""Of a tensor what is known without reading a value."""
+_geometries: dict[Hashable, Geometry] = {}
+KNOWN = 64
+"""Calls whose shapes need not be checked again."""
+
+
 def check_shapes(call: Call) -> Geometry:
-    """Everything that can be said without reading a value from the device."""
+    """Everything that can be said without reading a value from the device: the same for calls that
+    differ in values alone, so that the second of them is told from its likeness to the first."""
+    key = _likeness(call)
+    try:
+        found = _geometries.get(key)
+    except TypeError:  # a setting that cannot be hashed, which is refused by its name
+        return _check_shapes(call)
+    if found is None:
+        found = _check_shapes(call)
+        if len(_geometries) >= KNOWN:
+            _geometries.clear()
+        _geometries[key] = found
+    return found
+
+
+def _likeness(call: Call) -> Hashable:
+    """All that `_check_shapes` looks at; no tensor, which it would keep."""
+
+    def seen(name: str, value: Tensor) -> Seen:
+        if not isinstance(value, Tensor):
+            raise TypeError(message(name, type(value).__name__, "a torch.Tensor"))
+        return value.shape, value.dtype, value.device
+
+    return (
+        (call.equation, call.order, call.boundary, call.validate),
+        (call.spacing, call.spacing_per_axis, call.dt),
+        (type(call.nt), call.nt, type(call.autotune), call.autotune, call.max_velocity),
+        *((name, seen(name, value)) for name, value in _tensors(call).items()),
+        *((name, seen(name, value)) for name, value in _locations(call).items()),
+    )
+
+
+def _check_shapes(call: Call) -> Geometry:
     require(call.order in ORDERS, "order", call.order, f"one of {ORDERS}")
     known = call.autotune is True or call.autotune is False or call.autotune == "cached"
     require(known, "autotune", repr(call.autotune), 'True, False or "cached"')
@@ -215,18 +253,15 @@ def needs_frequency(call: Call, geometry: Geometry) -> bool:
     return any(map(any, geometry.widths)) and not given
 
 
-def _extents(call: Call, geometry: Geometry) -> dict[str, tuple[int, ...]]:
-    """By location argument, the number of cells per axis that its channel may lie in."""
-    system: System = call.equation.build(len(geometry.model))
-    fields = {("sources", k): tuple(i.field for i in c) for k, c in system.sources.items()}
-    fields |= {("receivers", k): tuple(f for f, _ in c) for k, c in system.receivers.items()}
-    return {
-        f"{kind}[{name!r}].locations": tuple(
-            n - h for n, h in zip(geometry.model, system.offset(fields[kind, name]), strict=True)
-        )
-        for kind in ("sources", "receivers")
-        for name in getattr(call, kind)
-    }
+@lru_cache(maxsize=64)
+def _extent(
+    equation: Equation, model: tuple[int, ...], kind: str, channel: str
+) -> tuple[int, ...]:
+    """The number of cells per axis that the locations of a channel may lie in."""
+    system: System = equation.build(len(model))
+    fields = [i.field for i in system.sources[channel]] if kind == "sources" else []
+    fields = fields or [f for f, _ in system.receivers[channel]]
+    return tuple(n - h for n, h in zip(model, system.offset(tuple(fields)), strict=True))
 
 
 def _speed(call: Call, geometry: Geometry) -> Tensor:
@@ -239,29 +274,34 @@ def _speed(call: Call, geometry: Geometry) -> Tensor:
     return call.equation.speed(parameters, geometry.spacing, weights)
 
 
-def _spectrum(call: Call) -> Tensor | None:
-    """Amplitude spectrum of all sources together, or None without sources."""
+def _spectra(call: Call) -> Tensor | None:
+    """Of every trace of all sources, [trace, frequency] complex; None without sources."""
     rows = [s.amplitudes.detach().flatten(0, 1) for s in call.sources.values()]
     rows = [r for r in rows if r.shape[0]]
     if not rows:
         return None
-    return torch.fft.rfft(torch.cat(rows) if len(rows) > 1 else rows[0]).abs().sum(0)
+    return torch.fft.rfft(torch.cat(rows) if len(rows) > 1 else rows[0])
 
 
-Find = Callable[[Sequence[Tensor], Sequence[Tensor]], Tensor]
+Find = Callable[[Sequence[Tensor], Sequence[Tensor], Tensor | None], tuple[Tensor, int]]
 
 
-def extremes(tensors: Sequence[Tensor], locations: Sequence[Tensor]) -> Tensor:
-    """Of what is not empty, float64: every tensor's -min and max, which are not finite if it is
-    not; of locations the largest on each axis; and whether one is negative and not `IGNORE`.
-    [number, part]: each is the largest of its parts, here one."""
+def extremes(
+    tensors: Sequence[Tensor], locations: Sequence[Tensor], spectra: Tensor | None
+) -> tuple[Tensor, int]:
+    """(numbers, parts), float64: of what is not empty every tensor's -min and max, which are not
+    finite if it is not; of locations the largest on each axis; and whether one is negative and not
+    `IGNORE`. Each is the largest of so many numbers, here one. Then the sum of the magnitudes of
+    complex spectra [trace, frequency]."""
     found: list[Tensor] = []
     for t in tensors:
         low, high = torch.aminmax(t)
         found += [-low, high]
     parts = [torch.stack(found)] + [at.amax((0, 1)) for at in locations]
     parts.append(negative(locations).reshape(1) if locations else parts[0].new_zeros(1))
-    return torch.cat([p.double() for p in parts])[:, None]
+    if spectra is not None:
+        parts.append(spectra.abs().sum(0))
+    return torch.cat([p.double() for p in parts]), 1
 
 
 def check_values(call: Call, geometry: Geometry, find: Find = extremes) -> Facts:
@@ -275,37 +315,62 @@ def check_values(call: Call, geometry: Geometry, find: Find = extremes) -> Facts
     tensors = {k: t.detach() for k, t in _tensors(call).items() if t.numel()}
     locations = {k: at for k, at in _locations(call).items() if at.numel()}
     wanted = call.boundary.frequency is None and needs_frequency(call, geometry)
-    spectrum = _spectrum(call) if wanted else None
-    found = find([*tensors.values(), _speed(call, geometry)], list(locations.values()))
-    (count, parts), packed = found.shape, found.flatten()
-    values = (packed if spectrum is None else torch.cat([packed, spectrum])).tolist()
-    numbers = iter([max(values[n * parts : (n + 1) * parts]) for n in range(count)])
-    bounds = {name: (-next(numbers), next(numbers)) for name in tensors}
+    spectra = _spectra(call) if wanted else None
+    speed, ndim = _speed(call, geometry), len(geometry.model)
+    packed, parts = find([*tensors.values(), speed], list(locations.values()), spectra)
+    values = packed.tolist()
+    count = 2 * len(tensors) + 2 + ndim * len(locations) + 1
+    bins = values[count * parts :]
+    if parts > 1:
+        values = [max(values[n * parts : (n + 1) * parts]) for n in range(count)]
+    bounds = {name: (-values[2 * i], values[2 * i + 1]) for i, name in enumerate(tensors)}
     _check_extremes(call, bounds)
-    _, fastest = next(numbers), next(numbers)
-    extents, ndim = _extents(call, geometry), len(geometry.model)
-    largest = {name: [next(numbers) for _ in range(ndim)] for name in locations}
-    wrong = next(numbers) > 0
-    for name, at in locations.items():
-        if wrong or any(c >= n for c, n in zip(largest[name], extents[name], strict=True)):
-            raise_outside(name, at, extents[name])
-    if call.max_velocity is not None:
+    at = 2 * len(tensors) + 2
+    _check_locations(call, geometry, locations, values[at : count - 1], wrong=values[count - 1] > 0)
+    fastest = values[at - 1]
+    if call.max_velocity is not None and call.max_velocity < fastest * (1 - 1e-6):
         expected = f"at least the model's largest speed, {fastest}"
-        enough = call.max_velocity >= fastest * (1 - 1e-6)
-        require(enough, "max_velocity", call.max_velocity, expected)
-    got, names = f"{fastest} as the largest speed", [p.name for p in call.equation.parameters]
-    remedy = "Check their units and where they are zero together."
-    require(math.isfinite(fastest), ", ".join(names), got, "a finite speed", remedy)
-    frequency = call.boundary.frequency
-    if spectrum is not None:
-        bins = values[count * parts :]
-        peak = bins.index(max(bins))
-        frequency = peak / (geometry.nt * call.dt) if bins[peak] > 0 and peak > 0 else None
+        raise ValueError(message("max_velocity", call.max_velocity, expected))
+    if not math.isfinite(fastest):
+        got, names = f"{fastest} as the largest speed", [p.name for p in call.equation.parameters]
+        remedy = "Check their units and where they are zero together."
+        raise ValueError(message(", ".join(names), got, "a finite speed", remedy))
     return Facts(
         max_velocity=fastest if call.max_velocity is None else call.max_velocity,
-        frequency=frequency,
+        frequency=_peak(bins, geometry.nt * call.dt) if bins else call.boundary.frequency,
         positive=frozenset(name for name in call.parameters if bounds[name][0] > 0),
     )
+
+
+def _peak(bins: list[float], duration: float) -> float | None:
+    """The frequency, Hz, at which a spectrum is largest, the lowest of those that are so but for
+    rounding; None of a constant and of zeros."""
+    near = max(bins) * (1 - 1e-6)
+    if near <= 0 or bins[0] >= near:
+        return None
+    return next(i for i, value in enumerate(bins) if value >= near) / duration
+
+
+def _check_locations(
+    call: Call,
+    geometry: Geometry,
+    locations: Mapping[str, Tensor],
+    largest: list[float],
+    *,
+    wrong: bool,
+) -> None:
+    """That every location is in the model; wrong: one is negative, and not `IGNORE`."""
+    kinds = [("sources", name) for name in call.sources]
+    kinds += [("receivers", name) for name in call.receivers]
+    ndim, start = len(geometry.model), 0
+    for kind, channel in kinds:
+        name = f"{kind}[{channel!r}].locations"
+        if name not in locations:
+            continue
+        extent = _extent(call.equation, geometry.model, kind, channel)
+        if wrong or any(c >= n for c, n in zip(largest[start:], extent, strict=False)):
+            raise_outside(name, locations[name], extent)
+        start += ndim
 
 
 def _check_extremes(call: Call, extremes: Mapping[str, tuple[float, float]]) -> None:
@@ -315,10 +380,10 @@ def _check_extremes(call: Call, extremes: Mapping[str, tuple[float, float]]) -> 
         require(finite, name, "values that are not finite", "finite numbers everywhere")
     for p in call.equation.parameters:
         low = extremes[p.name][0]
-        got = f"a smallest value of {low}"
-        if p.above is not None:
+        if p.above is not None and low <= p.above:
             expected = f"values above {p.above} {p.unit} everywhere"
-            require(low > p.above, p.name, got, expected)
-        if p.at_least is not None:
+        elif p.at_least is not None and low < p.at_least:
             expected = f"values of at least {p.at_least} {p.unit} everywhere"
-            require(low >= p.at_least, p.name, got, expected)
+        else:
+            continue
+        raise ValueError(message(p.name, f"a smallest value of {low}", expected))

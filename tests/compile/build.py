@@ -113,7 +113,8 @@ def preparing(plan: Plan):
         lists.PointList.of(layout, tables, channels)
     locations = [torch.zeros(plan.shots, 3, plan.ndim, dtype=kind) for kind in INTEGERS]
     lists.flat_cells(plan, locations)
-    extremes.extremes([torch.ones(plan.model, dtype=dtype)] * 3, locations)
+    spectra = torch.fft.rfft(torch.ones(2, 9, dtype=dtype))
+    extremes.extremes([torch.ones(plan.model, dtype=dtype)] * 3, locations, spectra)
     for kernel, arguments in found.items():
         yield f"before-{kernel.__name__}", source(kernel, arguments), 4
 

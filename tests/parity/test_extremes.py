@@ -27,11 +27,22 @@ def test_extremes_are_those_that_pytorch_finds(dtype, few, monkeypatch):
     tensors.append(tensors[1].t())
     locations = [torch.randint(0, 99, (3, n, 2), generator=rng) for n in (1, 200)]
     locations += [locations[1].int(), locations[1][:, ::3].to(torch.int8)]
-    for kept in (locations, []):
-        expected = check.extremes(tensors, kept)
-        found = extremes.extremes(tensors, kept)
-        assert found.shape[1] == (1 if few < 3 else 3)
-        assert torch.equal(found.amax(1, keepdim=True), expected)
+    spectra = torch.fft.rfft(torch.randn(3, 600, dtype=dtype, generator=rng))
+    for kept, looked in ((locations, spectra), ([], None)):
+        expected, _ = check.extremes(tensors, kept, looked)
+        found, parts = extremes.extremes(tensors, kept, looked)
+        assert parts == (1 if few < 3 else 3)
+        rows = 2 * len(tensors) + 2 * len(kept) + 1
+        largest = found[: rows * parts].view(rows, parts).amax(1)
+        assert torch.equal(largest, expected[:rows])
+        assert torch.allclose(found[rows * parts :], expected[rows:], rtol=1e-6, atol=0)
+
+
+def test_of_frequencies_as_strong_as_each_other_the_lowest_is_taken():
+    """However the magnitudes were rounded; none of a constant."""
+    assert check._peak([0.0, 1.0, 1.0 + 1e-7, 0.5], 2.0) == 0.5
+    assert check._peak([1.0 - 1e-7, 1.0], 2.0) is None
+    assert check._peak([0.0, 0.0], 2.0) is None
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -39,14 +50,14 @@ def test_extremes_are_those_that_pytorch_finds(dtype, few, monkeypatch):
 def test_one_value_that_is_not_finite_is_seen(find, value):
     x = torch.ones(3000)
     x[2500] = value
-    low, high, _ = find([x], []).amax(1).tolist()
+    low, high, _ = find([x], [], None)[0].tolist()
     assert not (math.isfinite(low) and math.isfinite(high))
 
 
 @pytest.mark.parametrize("find", [check.extremes, extremes.extremes])
 def test_a_negative_location_is_wrong_unless_all_its_entries_are_unused(find):
     at = torch.tensor([[[3, 4], [IGNORE, IGNORE]], [[5, 0], [0, 9]]])
-    assert find([torch.ones(1)], [at]).amax(1).tolist()[2:] == [5, 9, 0]
+    assert find([torch.ones(1)], [at], None)[0].tolist()[2:] == [5, 9, 0]
     for wrong in ([-1, 3], [IGNORE, 3], [3, IGNORE]):
         at[0, 1] = torch.tensor(wrong)
-        assert find([torch.ones(1)], [at]).amax(1).tolist()[-1] == 1
+        assert find([torch.ones(1)], [at], None)[0].tolist()[-1] == 1

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..config import IGNORE
 from .compiled import run_alike
 
-BLOCK = 2048
+BLOCK, BINS = 2048, 128
 LEAST_BLOCKS = 4
 """A program looks at so many blocks or more, if there are."""
 MOST_PROGRAMS = 1024
@@ -23,9 +23,11 @@ UNUSED = tl.constexpr(IGNORE)
 
 @triton.jit
 def extremes_kernel(
-    tensors, lengths, locations, counts, out, ALONG: tl.constexpr, BLOCK: tl.constexpr
-):
-    """By program ``out[row]``, rows as in `wavesim.check.extremes`, of the blocks it looked at."""
+    tensors, lengths, locations, counts, spectra, traces, bins, out,
+    ALONG: tl.constexpr, BLOCK: tl.constexpr, BINS: tl.constexpr,
+):  # fmt: skip
+    """By program ``out[row]``, rows as in `wavesim.check.extremes`, of the blocks it looked at;
+    after them the spectra's sum, of [trace, bin, (real, imaginary)]."""
     program, programs = tl.program_id(0), tl.num_programs(0)
     out += program
     infinite = tl.full((BLOCK,), float("inf"), tl.float64)
@@ -58,22 +60,41 @@ def extremes_kernel(
                 negative, unused = negative | (at < 0), unused & (at.to(tl.int64) == UNUSED)
             wrong = tl.where(negative & ~unused, 1, wrong)
     tl.store(out, tl.max(wrong).to(tl.float64))
+    if len(spectra) > 0:
+        out += programs - program
+        for start in range(program * BINS, bins, programs * BINS):
+            i = start + tl.arange(0, BINS)
+            total = tl.zeros((BINS,), tl.float64)
+            for trace in range(traces):
+                at = spectra[0] + 2 * (tl.cast(trace, tl.int64) * bins + i)
+                real = tl.load(at, mask=i < bins, other=0.0).to(tl.float64)
+                imaginary = tl.load(at + 1, mask=i < bins, other=0.0).to(tl.float64)
+                total += tl.sqrt(real * real + imaginary * imaginary)
+            tl.store(out + i, total, mask=i < bins)
 
 
-def extremes(tensors: Sequence[Tensor], locations: Sequence[Tensor]) -> Tensor:
+def extremes(
+    tensors: Sequence[Tensor], locations: Sequence[Tensor], spectra: Tensor | None
+) -> tuple[Tensor, int]:
     """`wavesim.check.extremes` of tensors and locations that are not empty."""
     lengths = tuple(t.numel() for t in tensors)
     ndim = locations[0].shape[-1] if locations else 0
     counts = tuple(at.numel() // ndim for at in locations)
+    traces, bins = (0, 0) if spectra is None else spectra.shape
     programs = min(MOST_PROGRAMS, triton.cdiv(max(lengths + counts), LEAST_BLOCKS * BLOCK))
     rows = 2 * len(tensors) + ndim * len(locations) + 1
-    out = torch.empty(rows, programs, dtype=torch.float64, device=tensors[0].device)
+    out = tensors[0].new_empty(rows * programs + bins, dtype=torch.float64)
     run_alike(
         extremes_kernel,
         programs,
-        {"lengths": lengths, "counts": counts, "ALONG": ndim, "BLOCK": BLOCK},
+        {"lengths": lengths, "counts": counts, "traces": traces, "bins": bins}
+        | {"ALONG": ndim, "BLOCK": BLOCK, "BINS": BINS},
         tensors=tuple(t.contiguous() for t in tensors),
         locations=tuple(at.contiguous() for at in locations),
+        spectra=() if spectra is None else (torch.view_as_real(spectra),),
         out=out,
     )
-    return out if programs <= FEW_PARTS else out.amax(1, keepdim=True)
+    if programs <= FEW_PARTS:
+        return out, programs
+    largest = out[: rows * programs].view(rows, programs).amax(1)
+    return torch.cat([largest, out[rows * programs :]]), 1
