@@ -32,7 +32,7 @@ def _view(buffer: Tensor, shots: int, shape: tuple[int, ...], s: Strides) -> Ten
 
 def field_view(layout: Layout, buffer: Tensor) -> Tensor:
     """[shot, *box] view of a field's cells."""
-    shots = buffer.shape[0]
+    shots = buffer.numel() // layout.strides.shot
     view = _view(buffer, shots, layout.box, layout.strides)
     return view.reshape(shots, *layout.plan.box)
 
@@ -48,20 +48,17 @@ PACKED = 2**28
 """Bytes up to which arrays share an allocation: above, their zeros take longer than a launch."""
 
 
-def packed_zeros(like: Tensor, sizes: Sequence[tuple[int, int]]) -> list[Tensor]:
-    """Arrays of zeros [rows, length], cut from one block while they are small: one launch for all.
+def packed_zeros(like: Tensor, lengths: Sequence[int]) -> list[Tensor]:
+    """Arrays of zeros, longer by less than `ALIGN`, cut from one block while they are small: one
+    launch for all.
 
     Nothing that outlives a call may be a view of one: it would keep the block.
     """
-    starts = [0]
-    for rows, length in sizes:
-        starts.append(starts[-1] + round_up(rows * length, ALIGN))
-    if starts[-1] * like.element_size() > PACKED:
-        return [like.new_zeros(size) for size in sizes]
-    block = like.new_zeros(starts[-1])
-    return [
-        block.as_strided(size, (size[1], 1), at) for size, at in zip(sizes, starts, strict=False)
-    ]
+    cells = [round_up(length, ALIGN) for length in lengths]
+    total = sum(cells)
+    if total * like.element_size() > PACKED:
+        return [like.new_zeros(n) for n in cells]
+    return list(like.new_zeros(total).split(cells))
 
 
 def fill(layout: Layout, buffer: Tensor, values: Tensor | None) -> Tensor:
@@ -75,7 +72,7 @@ def aligned(layout: Layout, arrays: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Copies of arrays [shots, *box] in the aligned layout."""
     if not arrays:
         return ()
-    buffers = packed_zeros(arrays[0], [(a.shape[0], layout.strides.shot) for a in arrays])
+    buffers = packed_zeros(arrays[0], [a.shape[0] * layout.strides.shot for a in arrays])
     return tuple(fill(layout, b, a) for b, a in zip(buffers, arrays, strict=True))
 
 

@@ -65,17 +65,18 @@ class Run:
         )
 
     def arrays(
-        self, fields: Sequence[Given], memory: Sequence[Given], more: Sequence[tuple[int, int]]
+        self, fields: Sequence[Given], memory: Sequence[Given], more: Sequence[int]
     ) -> Arrays:
-        """The kernels' arrays from plain tensors, None being zeros, and more arrays of zeros."""
+        """The kernels' arrays from plain tensors, None being zeros, and more arrays of zeros, of
+        lengths that are rounded up."""
         layout, plan = self.layout, self.layout.plan
         shapes = [MemoryShape.of(layout, axis, side) for axis, side in plan.memories]
         length, coefs = layout.strides.shot, () if self.ready else self.coefs
-        sizes = [(c.shape[0], length) for c in coefs]
-        sizes += [(plan.shots, length)] * len(fields)
+        sizes = [c.shape[0] * length for c in coefs]
+        sizes += [plan.shots * length] * len(fields)
         for at in shapes:
-            sizes += [(plan.shots, at.strides.shot)] * 2
-        sizes.append((1, signals(layout)))
+            sizes += [plan.shots * at.strides.shot] * 2
+        sizes.append(signals(layout))
         found = buffers.packed_zeros(self.coefs[0], [*sizes, *more])
         given = (*coefs, *fields)
         live = [buffers.fill(layout, b, f) for b, f in zip(found, given, strict=False)]
@@ -116,9 +117,11 @@ def forward(
     layout, plan = run.layout, run.layout.plan
     system = plan.system
     asked = [(slot, p) for slot, p in zip(system.recorded, run.receiver_points, strict=True) if p]
-    sizes = [(plan.steps, places.order.shape[0]) for _, places in asked]
-    arrays = run.arrays(fields, memory, sizes)
-    recording = [Points(*known, data) for known, data in zip(asked, arrays.more, strict=True)]
+    arrays = run.arrays(fields, memory, [places.count * plan.steps for _, places in asked])
+    recording = [
+        Points(slot, places, places.rows(plan.steps, data))
+        for (slot, places), data in zip(asked, arrays.more, strict=True)
+    ]
     injecting: list[list[Points]] = [[] for _ in system.stages]
     for entry, places, values in zip(system.injections, run.source_points, amplitudes, strict=True):
         if places is not None:
@@ -247,12 +250,12 @@ def adjoint(
         if places is not None and needs.amplitudes[i]
     ]
     count, stored = len(coefs) if history else 0, _stored_groups(layout)
-    sizes = [(plan.shots, layout.strides.shot)] * (count + sum(stored))
+    sizes = [plan.shots * layout.strides.shot] * (count + sum(stored))
     sizes += _trace_sizes(layout) if history and plan.compact else []
     arrays = run.arrays(
         [None if b is None else _times(b, scales.of(i)) for i, b in enumerate(field_bars)],
         [m if m is None else _times(m, s) for m, s in zip(memory_bars, memory_scales, strict=True)],
-        [*sizes, *((plan.steps, places.order.shape[0]) for _, _, places in asked)],
+        [*sizes, *(places.count * plan.steps for _, _, places in asked)],
     )
     live, more = arrays.fields, arrays.more
     grads, rows = more[:count], more[len(sizes) :]
@@ -261,7 +264,7 @@ def adjoint(
     recorded: dict[int, Points] = {}
     recording: list[list[Points]] = [[] for _ in system.stages]
     for (i, entry, places), data in zip(asked, rows, strict=True):
-        recorded[i] = Points(entry.field, places, data)
+        recorded[i] = Points(entry.field, places, places.rows(plan.steps, data))
         recording[entry.stage].append(recorded[i])
 
     work = Work(
@@ -312,11 +315,11 @@ def _stored_groups(layout: Layout) -> list[int]:
     return [stage.groups for stage in stages] if stored else []
 
 
-def _trace_sizes(layout: Layout) -> list[tuple[int, int]]:
+def _trace_sizes(layout: Layout) -> list[int]:
     """Of a compact history's traces: each like a memory of its axis."""
     plan = layout.plan
     axes = [plan.system.stages[1].derivatives[n].axis for _, n in traced(plan)]
-    return [(plan.shots, layout.memory_strides(axis + layout.lead).shot) for axis in axes]
+    return [plan.shots * layout.memory_strides(axis + layout.lead).shot for axis in axes]
 
 
 def _pulled(
@@ -330,10 +333,15 @@ def _pulled(
     if zero:
         return parts
     last = layout.plan.system.stages[-1]
-    coefs = [arrays.coefs[i] for i in last.coefficients + last.adjoint_reads]
-    first = last.pull_derivatives([arrays.fields[i] for i in last.bars], coefs)
+
+
+    def by_shot(array: Tensor) -> Tensor:
+        return array.view(-1, layout.strides.shot)
+
+    coefs = [by_shot(arrays.coefs[i]) for i in last.coefficients + last.adjoint_reads]
+    first = last.pull_derivatives([by_shot(arrays.fields[i]) for i in last.bars], coefs)
     for buffer, values in zip(parts[1], first, strict=True):
-        buffer.copy_(values)
+        by_shot(buffer).copy_(values)
     return parts
 
 

@@ -167,7 +167,7 @@ class Launcher:
         self.work, self.adjoint, self.tangent = work, adjoint, bool(changes)
         self.device, self.interpreted = tables.tiles.device, interpreting()
         arrays = work.arrays
-        numbers = Sizes.of(layout, arrays.coefs[0].shape[0] > 1)
+        numbers = Sizes.of(layout, arrays.coefs[0].numel() > layout.strides.shot)
         self.common = {
             "table": tables.tiles,
             "factors": tables.factors,
@@ -364,7 +364,9 @@ class Launcher:
         """Launch the whole loop, a few times if it is long; the number of launches."""
         kernel = loop_adjoint_kernel if self.adjoint else loop_forward_kernel
         length, starts = _parts(self.layout, len(steps), shots)
-        counters = self.work.arrays.signals.view(torch.int32).view(-1, _lines(self.layout))
+        lines = _lines(self.layout)
+        counters = self.work.arrays.signals.view(torch.int32)
+        counters = counters.as_strided((len(starts), lines), (lines, 1))
         arguments = self.loop_arguments() | {
             "counters": counters,
             "step": 0,

@@ -233,10 +233,19 @@ class PointList:
         lists = dict(zip(given, found, strict=True))
         return [lists.get(id(c)) for c in channels]
 
+    @property
+    def count(self) -> int:
+        """Points of all shots."""
+        return self.order.shape[0]
+
+    def rows(self, steps: int, data: Tensor) -> Tensor:
+        """[time, sorted point] view of an array that has room for it."""
+        return data.as_strided((steps, self.count), (self.count, 1))
+
     def sort(self, values: Tensor) -> Tensor:
         """[shot, point, time] to [time, sorted point]."""
         rows = values.flatten(0, 1).t()
-        return (rows[:, self.order] if self.order.shape[0] > 1 else rows).contiguous()
+        return (rows[:, self.order] if self.count > 1 else rows).contiguous()
 
     def unsort(self, rows: Tensor) -> Tensor:
         """[time, sorted point] to [shot, point, time], a copy."""
