@@ -254,9 +254,7 @@ def needs_frequency(call: Call, geometry: Geometry) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _extent(
-    equation: Equation, model: tuple[int, ...], kind: str, channel: str
-) -> tuple[int, ...]:
+def _extent(equation: Equation, model: tuple[int, ...], kind: str, channel: str) -> tuple[int, ...]:
     """The number of cells per axis that the locations of a channel may lie in."""
     system: System = equation.build(len(model))
     fields = [i.field for i in system.sources[channel]] if kind == "sources" else []

@@ -334,7 +334,6 @@ def _pulled(
         return parts
     last = layout.plan.system.stages[-1]
 
-
     def by_shot(array: Tensor) -> Tensor:
         return array.view(-1, layout.strides.shot)
 

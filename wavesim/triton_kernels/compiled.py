@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -59,26 +60,36 @@ def execute(found: Any, kernel: Any, programs: int, arguments: dict[str, Any]) -
     if found is kernel:
         kernel[(programs,)](**arguments)
     else:
-        found[(programs, 1, 1)](*(arguments[name] for name in kernel.arg_names))
+        found[(programs, 1, 1)](*_in_order(kernel.__name__, tuple(kernel.arg_names))(arguments))
 
 
-def run_alike(kernel: Any, programs: int, numbers: dict[str, Any], **tensors: Any) -> None:
-    """Run a kernel, compiled for all arguments of a kind; numbers and tensors may be in tuples."""
-    kinds = [
-        (t.dtype, t.data_ptr() % 16, t.device)
-        for given in tensors.values()
-        for t in ((given,) if isinstance(given, Tensor) else given)
-    ]
-    arguments = {**numbers, **tensors}
-    found = compiled(kernel, (_kinds(tuple(numbers.items())), *kinds), arguments)
-    execute(found, kernel, programs, arguments)
+@lru_cache(maxsize=64)
+def _in_order(name: str, names: tuple[str, ...]) -> Callable[[dict[str, Any]], tuple]:
+    return itemgetter(*names)
 
 
-@lru_cache(maxsize=256)
-def _kinds(numbers: tuple) -> tuple:
-    """What Triton specialises a kernel on; constants have capital names."""
-    return tuple(
-        value if name.isupper() else (value == 1, value % 16 == 0, value.bit_length() > 31)
-        for name, given in numbers
-        for value in (given if isinstance(given, tuple) else (given,))
-    )
+class Numbers:
+    """Arguments of `run_alike` that are no tensors: a number or a tuple of some by name, constants
+    have capital ones. To be kept for the next call that is alike.
+
+    kinds: what Triton specialises a kernel on in them.
+    """
+
+    def __init__(self, **values: int | tuple[int, ...]) -> None:
+        self.values = values
+        self.kinds = tuple(
+            n if name.isupper() else (n == 1, n % 16 == 0, n.bit_length() > 31)
+            for name, value in values.items()
+            for n in (value if isinstance(value, tuple) else (value,))
+        )
+
+
+def run_alike(kernel: Any, programs: int, numbers: Numbers, **tensors: Any) -> None:
+    """Run a kernel, compiled for all arguments of a kind; of tensors there may be tuples."""
+    kinds: list[Hashable] = [numbers.kinds]
+    for given in tensors.values():
+        for t in (given,) if isinstance(given, Tensor) else given:
+            kinds += (t.dtype, t.data_ptr() & 15)
+    kinds.append(t.device)
+    arguments = numbers.values | tensors
+    execute(compiled(kernel, tuple(kinds), arguments), kernel, programs, arguments)

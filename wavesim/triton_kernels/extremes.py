@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 import triton
@@ -10,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..config import IGNORE
-from .compiled import run_alike
+from .compiled import Numbers, run_alike
 
 BLOCK, BINS = 2048, 128
 LEAST_BLOCKS = 4
@@ -73,24 +74,33 @@ def extremes_kernel(
             tl.store(out + i, total, mask=i < bins)
 
 
+@lru_cache(maxsize=256)
+def _numbers(
+    lengths: tuple[int, ...], counts: tuple[int, ...], ndim: int, traces: int, bins: int
+) -> tuple[int, Numbers]:
+    """How many programs, and what they are told of the tensors' sizes."""
+    programs = min(MOST_PROGRAMS, triton.cdiv(max(lengths + counts), LEAST_BLOCKS * BLOCK))
+    sizes = {"lengths": lengths, "counts": counts, "traces": traces, "bins": bins}
+    return programs, Numbers(**sizes, ALONG=ndim, BLOCK=BLOCK, BINS=BINS)
+
+
 def extremes(
     tensors: Sequence[Tensor], locations: Sequence[Tensor], spectra: Tensor | None
 ) -> tuple[Tensor, int]:
     """`wavesim.check.extremes` of tensors and locations that are not empty."""
-    lengths = tuple(t.numel() for t in tensors)
     ndim = locations[0].shape[-1] if locations else 0
-    counts = tuple(at.numel() // ndim for at in locations)
     traces, bins = (0, 0) if spectra is None else spectra.shape
-    programs = min(MOST_PROGRAMS, triton.cdiv(max(lengths + counts), LEAST_BLOCKS * BLOCK))
+    lengths = tuple([t.numel() for t in tensors])
+    counts = tuple([at.numel() // ndim for at in locations])
+    programs, numbers = _numbers(lengths, counts, ndim, traces, bins)
     rows = 2 * len(tensors) + ndim * len(locations) + 1
     out = tensors[0].new_empty(rows * programs + bins, dtype=torch.float64)
     run_alike(
         extremes_kernel,
         programs,
-        {"lengths": lengths, "counts": counts, "traces": traces, "bins": bins}
-        | {"ALONG": ndim, "BLOCK": BLOCK, "BINS": BINS},
-        tensors=tuple(t.contiguous() for t in tensors),
-        locations=tuple(at.contiguous() for at in locations),
+        numbers,
+        tensors=tuple([t.contiguous() for t in tensors]),
+        locations=tuple([at.contiguous() for at in locations]),
         spectra=() if spectra is None else (torch.view_as_real(spectra),),
         out=out,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -17,7 +16,7 @@ from torch import Tensor
 from ..buffers import Tables
 from ..layout import Layout, round_up, tiles
 from ..plan import Plan
-from .compiled import run_alike
+from .compiled import Numbers, run_alike
 
 BLOCK, LANES = 32, 32
 COUNTED = 2048
@@ -173,31 +172,34 @@ def sorted_kernel(places, sorting, lists, points, keys, size, BLOCK: tl.constexp
         keep_offset(lists, size[2] * points, shot, first, key, low, points, keys)
 
 
+@lru_cache(maxsize=64)
+def _numbers_of_cells(plan: Plan, counts: tuple[int, ...]) -> Numbers:
+    steps = tuple(prod(plan.box[axis + 1 :]) for axis in range(plan.ndim))
+    start = sum(low * step for (low, _), step in zip(plan.widths, steps, strict=True))
+    return Numbers(counts=counts, steps=steps, start=start, ALONG=plan.ndim, BLOCK=BLOCK)
+
+
 def flat_cells(plan: Plan, locations: Sequence[Tensor]) -> list[Tensor]:
     """Of each channel's locations [shot, point, axis] the flat index in the box, [shot, point]
     int64, -1 for unused slots: `wavesim.points.box_cells` in one launch for all of them."""
-    counts = [at.shape[0] * at.shape[1] for at in locations]
-    if not any(counts):
+    starts, cells = [0], []
+    for at in locations:
+        starts.append(starts[-1] + round_up(at.shape[0] * at.shape[1], 2))
+    if not starts[-1]:
         return [at.new_empty(at.shape[:2], dtype=torch.int64) for at in locations]
-    starts = list(accumulate((round_up(n, 2) for n in counts), initial=0))
-    whole = torch.empty(starts[-1], dtype=torch.int64, device=locations[0].device)
-    cells = [
-        whole.as_strided(at.shape[:2], (at.shape[1], 1), start)
-        for at, start in zip(locations, starts, strict=False)
+    whole = locations[0].new_empty(starts[-1], dtype=torch.int64)
+    for at, start in zip(locations, starts, strict=False):
+        cells.append(whole.as_strided(at.shape[:2], (at.shape[1], 1), start))
+    given = [
+        (at.contiguous(), flat) for at, flat in zip(locations, cells, strict=True) if flat.numel()
     ]
-    steps = tuple(prod(plan.box[axis + 1 :]) for axis in range(plan.ndim))
+    counts = tuple([flat.numel() for _, flat in given])
     run_alike(
         cells_kernel,
         -(-max(counts) // BLOCK),
-        {
-            "counts": tuple(n for n in counts if n),
-            "steps": steps,
-            "start": sum(low * step for (low, _), step in zip(plan.widths, steps, strict=True)),
-            "ALONG": plan.ndim,
-            "BLOCK": BLOCK,
-        },
-        locations=tuple(at.contiguous() for at, n in zip(locations, counts, strict=True) if n),
-        cells=tuple(at for at, n in zip(cells, counts, strict=True) if n),
+        _numbers_of_cells(plan, counts),
+        locations=tuple([at for at, _ in given]),
+        cells=tuple([flat for _, flat in given]),
     )
     return cells
 
@@ -267,48 +269,59 @@ def _geometry(layout: Layout) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True)
+class _Sizes:
+    """Of the lists of channels with so many points a shot each: how many programs make them, what
+    these are told, and where in one block of so many numbers the lists begin, by channel."""
+
+    programs: int
+    numbers: Numbers
+    starts: tuple[int, ...]
+    length: int
+
+    @staticmethod
+    @lru_cache(maxsize=64)
+    def of(layout: Layout, counts: tuple[int, ...]) -> _Sizes:
+        shots, keys = layout.plan.shots, tiles(layout) + 1
+        starts = [0]
+        for n in counts:
+            starts.append(starts[-1] + 4 * round_up(shots * n, 2) + round_up(shots * keys + 1, 2))
+        programs = shots * sum(-(-n // BLOCK) - (-keys // BLOCK) for n in counts)
+        more = {"counts": counts, "keys": keys, "BLOCK": BLOCK, "LANES": LANES}
+        return _Sizes(
+            programs, Numbers(**_geometry(layout), **more), tuple(starts[:-1]), starts[-1]
+        )
+
+
 def _listed(layout: Layout, tables: Tables, channels: list[Tensor]) -> list[PointList]:
     """The lists of channels, all in one block of memory."""
-    shots, keys = layout.plan.shots, tiles(layout) + 1
-    evens = [round_up(c.numel(), 2) for c in channels]
-    sizes = [4 * n + round_up(shots * keys + 1, 2) for n in evens]
-    starts = list(accumulate(sizes, initial=0))
-    whole = torch.empty(starts[-1], dtype=torch.int64, device=tables.tiles.device)
-    counts = tuple(c.shape[1] for c in channels)
+    counts = tuple([c.shape[1] for c in channels])
+    sizes = _Sizes.of(layout, counts)
+    whole = torch.empty(sizes.length, dtype=torch.int64, device=tables.tiles.device)
     if max(counts) <= COUNTED:
-        numbers = {**_geometry(layout), "counts": counts, "keys": keys}
-        numbers |= {"BLOCK": BLOCK, "LANES": LANES}
         where = {"flats": tuple(channels), "lists": whole, "origins": tables.places}
-        programs = shots * sum(-(-n // BLOCK) - (-keys // BLOCK) for n in counts)
-        run_alike(list_kernel, programs, numbers, **where)
+        run_alike(list_kernel, sizes.programs, sizes.numbers, **where)
     else:
-        for channel, start in zip(channels, starts, strict=False):
+        for channel, start in zip(channels, sizes.starts, strict=True):
             _sort(layout, tables, channel, whole[start:])
-
-    def part(start: int, count: int) -> Tensor:
-        return whole.as_strided((count,), (1,), start)
-
-    return [
-        PointList(
-            order=part(start, channel.numel()),
-            inverse=part(start + even, channel.numel()),
-            cells=part(start + 2 * even, even),
-            runs=part(start + 3 * even, even),
-            offsets=part(start + 4 * even, shots * keys + 1),
-            shots=shots,
-        )
-        for channel, even, start in zip(channels, evens, starts, strict=False)
-    ]
+    shots, found = layout.plan.shots, []
+    keyed = shots * (tiles(layout) + 1) + 1
+    for points, start in zip(counts, sizes.starts, strict=True):
+        n, even = shots * points, round_up(shots * points, 2)
+        lengths = (n, n, even, even, keyed)
+        lists = [whole.as_strided((m,), (1,), start + i * even) for i, m in enumerate(lengths)]
+        found.append(PointList(*lists, shots))
+    return found
 
 
 def _sort(layout: Layout, tables: Tables, channel: Tensor, lists: Tensor) -> None:
     """Fill one channel's lists."""
     (shots, points), keys, parts = channel.shape, tiles(layout) + 1, -(-channel.shape[1] // BLOCK)
     places, geometry = torch.empty_like(channel), _geometry(layout)
-    numbers = {**geometry, "points": points, "BLOCK": BLOCK}
+    numbers = Numbers(**geometry, points=points, BLOCK=BLOCK)
     where = {"flat": channel, "origins": tables.places, "places": places}
     run_alike(place_kernel, shots * parts, numbers, **where)
     places, sorting = torch.sort(places, dim=1, stable=True)
-    numbers = {"size": geometry["size"], "points": points, "keys": keys, "BLOCK": BLOCK}
+    numbers = Numbers(size=geometry["size"], points=points, keys=keys, BLOCK=BLOCK)
     programs = shots * (parts - (-keys // BLOCK))
     run_alike(sorted_kernel, programs, numbers, places=places, sorting=sorting, lists=lists)
