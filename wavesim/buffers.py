@@ -58,7 +58,7 @@ def packed_zeros(like: Tensor, lengths: Sequence[int]) -> list[Tensor]:
     total = sum(cells)
     if total * like.element_size() > PACKED:
         return [like.new_zeros(n) for n in cells]
-    return list(like.new_zeros(total).split(cells))
+    return list(like.new_zeros(total).split_with_sizes(cells))
 
 
 def fill(layout: Layout, buffer: Tensor, values: Tensor | None) -> Tensor:

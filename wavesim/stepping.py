@@ -15,7 +15,8 @@ from .history import DeviceHistory
 from .layout import Layout
 from .plan import Plan
 from .points import add, at_cells, take
-from .triton_kernels.launch import Launcher, Points, Work, signals, traced
+from .triton_kernels.constants import traced
+from .triton_kernels.launch import Launcher, Points, Work, signals
 from .triton_kernels.lists import PointList
 
 Tensors = tuple[Tensor, ...]

@@ -1,74 +1,28 @@
-"""From a plan's stages to kernel launches: constexpr columns, argument tuples, one call a stage."""
+"""From a direction's work to kernel launches: argument tuples, one call a stage or a loop."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from functools import cache, lru_cache, partial
+from functools import partial
 from math import prod
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
 
 from ..buffers import Arrays, Tables, near_table
 from ..choice import GRAPH, LOOP, SHOT
 from ..device import card, interpreting
-from ..layout import Layout, Sizes, round_up, tiles
-from ..plan import Plan
-from ..stencils import CENTRAL, SECOND, STAGGERED
+from ..layout import Layout, round_up, tiles
 from .adjoint import loop_adjoint_kernel, stage_adjoint_kernel
 from .compiled import FEW_SPILLS, compiled, execute
+from .constants import Wiring, constants, gradient_constants
 from .forward import loop_forward_kernel, stage_forward_kernel
 from .gradient import gradient_kernel
 from .graph import PART_CELLS, Lead, run_steps
 from .lists import PointList
-
-
-@cache
-def jitted(function: Callable) -> Callable:
-    """An equation's pointwise function as a jit function; the interpreter calls it as it is."""
-    return function if interpreting() else triton.jit(function)
-
-
-@lru_cache(maxsize=256)
-def columns(plan: Plan, index: int, adjoint: bool) -> tuple[int, ...]:
-    """COLUMNS of a stage: groups, then six numbers per derivative, axes counted among three."""
-    lead, memory, out = 3 - plan.ndim, 0, []
-    for number, stage in enumerate(plan.system.stages):
-        for d in stage.derivatives:
-            has = plan.has_layer(d.axis)
-            if number == index:
-                source = stage.sources.index(d.source) if adjoint else d.source
-                first = memory if has else -1
-                out += [source, d.axis + lead, d.side, d.group, d.sign, first]
-            memory += plan.memory_count(d.side) if has else 0
-    return (plan.system.stages[index].groups, *out)
-
-
-def stencil(order: int) -> tuple:
-    """STENCIL: reach, then the weights of the second, central and staggered derivatives."""
-    return (order // 2, *SECOND[order], *CENTRAL[order], *STAGGERED[order])
-
-
-def slots(*groups: tuple[int, ...]) -> tuple[int, ...]:
-    """SLOTS, see `tile.members`."""
-    return (len(groups), *(len(g) for g in groups), *(i for g in groups for i in g))
-
-
-@lru_cache(maxsize=64)
-def traced(plan: Plan) -> tuple[tuple[int, int], ...]:
-    """Coefficient and derivative of every trace of `gradient`, among the second stage's."""
-    stage = plan.system.stages[1]
-    bars = [tuple(float(i == j) for j in range(len(stage.bars))) for i in range(len(stage.bars))]
-    found = []
-    for n, d in enumerate(stage.derivatives):
-        one = tuple(float(group == d.group) for group in range(stage.groups))
-        by_bar = zip(*(stage.pull_coefficients(b, one) for b in bars), strict=True)
-        found += [(k, n) for k, weights in enumerate(by_bar) if any(weights)]
-    return tuple((k, n) for k, n in found if plan.has_layer(stage.derivatives[n].axis))
 
 
 @dataclass(eq=False)
@@ -164,42 +118,42 @@ class Launcher:
         adjoint: bool = False,
     ) -> None:
         self.layout, self.plan, self.choice = layout, layout.plan, layout.choice
-        self.work, self.adjoint, self.tangent = work, adjoint, bool(changes)
+        self.work, self.adjoint = work, adjoint
         self.device, self.interpreted = tables.tiles.device, interpreting()
         arrays = work.arrays
-        numbers = Sizes.of(layout, arrays.coefs[0].numel() > layout.strides.shot)
-        self.common = {
+        self.wiring = Wiring(
+            adjoint=adjoint,
+            tangent=bool(changes),
+            batched=arrays.coefs[0].numel() > layout.strides.shot,
+            kept=tuple([len(stage) for stage in work.history]),
+            recorded=tuple([tuple([p.slot for p in stage]) for stage in work.recording]),
+            injected=tuple([tuple([p.slot for p in stage]) for stage in work.injecting]),
+            shifts=tuple([tuple([p.shift for p in stage]) for stage in work.injecting]),
+            gradients=bool(work.grads),
+            pulled=tuple([len(stage) for stage in work.pulled]),
+        )
+        self.constants = constants(layout, self.wiring)
+        self.tensors: dict[str, Any] = {
             "table": tables.tiles,
             "factors": tables.factors,
             "profiles": tables.profiles,
             "coefs": arrays.coefs,
-            "hist": tuple(t for stage in work.history for t in stage),
-            "recording": tuple(t for stage in work.recording for p in stage for t in p.recorded),
-            "injecting": tuple(t for stage in work.injecting for p in stage for t in p.injected),
-            "sizes": numbers.sizes,
-            "layers": numbers.layers,
-            "box": numbers.box,
-            "STENCIL": stencil(self.plan.order),
-            "BLOCKS": (*self.choice.interior, *self.choice.boundary),
-            "num_warps": self.choice.warps,
-            "enable_fp_fusion": False,
+            "hist": tuple([t for stage in work.history for t in stage]),
+            "recording": tuple([t for stage in work.recording for p in stage for t in p.recorded]),
+            "injecting": tuple([t for stage in work.injecting for p in stage for t in p.injected]),
         }
-        if self.choice.registers and not torch.version.hip:
-            self.common["maxnreg"] = self.choice.registers
         if adjoint:
-            self.common["grads"] = tuple(work.grads)
-            self.common["pulled"] = tuple(t for stage in work.pulled for t in stage)
+            self.tensors["grads"] = tuple(work.grads)
+            self.tensors["pulled"] = tuple([t for stage in work.pulled for t in stage])
         else:
-            self.common["changes"] = changes
-        read = tuple(m.read for m in arrays.memories)
-        write = tuple(m.write for m in arrays.memories)
+            self.tensors["changes"] = changes
+        read = tuple([m.read for m in arrays.memories])
+        write = tuple([m.write for m in arrays.memories])
         now, then = tuple(arrays.fields), tuple(self.fields_after(1))
         self.buffers = (
             {"fields": now, "read": read, "write": write},
             {"fields": then, "read": write, "write": read},
         )
-        count = range(len(self.plan.system.stages))
-        self.stages = [self._constants(index) for index in count]
         self.between = adjoint and self.plan.compact and bool(work.grads)
         self.known: dict[Hashable, Any] = {}
         looped = self.choice.mode == LOOP
@@ -210,56 +164,6 @@ class Launcher:
         turned = self.plan.system.rotation
         fields = self.work.arrays.fields
         return [fields[i] for i in turned] if steps % 2 else fields
-
-    def _constants(self, index: int) -> dict[str, Any]:
-        """What a stage's kernel is compiled for."""
-        stage, work = self.plan.system.stages[index], self.work
-        recording, injecting = work.recording[index], work.injecting[index]
-        start = sum(len(h) for h in work.history[:index])
-        history = tuple(range(start, start + len(work.history[index])))
-        firsts = (
-            3 * sum(len(p) for p in work.recording[:index]),
-            4 * sum(len(p) for p in work.injecting[:index]),
-        )
-        points = tuple(p.slot for p in recording), tuple(p.slot for p in injecting)
-        shifts = tuple(p.shift for p in injecting)
-        columned = {"COLUMNS": columns(self.plan, index, self.adjoint)}
-        if self.adjoint:
-            coefs = stage.coefficients + stage.adjoint_reads
-            own = stage.coefficients if work.grads and not self.plan.compact else ()
-            arrays = stage.bars, stage.adjoint_targets, *points, coefs, history
-            following, told = self._following(index)
-            return {
-                "PULL": jitted(stage.pull_derivatives),
-                "FIELDS": jitted(stage.pull_fields),
-                "GRADIENT": jitted(stage.pull_coefficients),
-                "NEXT": following,
-                "SLOTS": slots(*arrays, firsts, shifts, own, *told),
-                **columned,
-            }
-        arrays = stage.reads, stage.targets, *points, stage.coefficients, history
-        return {
-            "UPDATE": jitted(stage.update),
-            "HISTORY": None if self.plan.compact else jitted(stage.history),
-            "PUSH": jitted(stage.push_coefficients) if self.tangent else None,
-            "SLOTS": slots(*arrays, firsts, shifts),
-            **columned,
-        }
-
-    def _following(self, index: int) -> tuple[Callable | None, tuple[tuple[int, ...], ...]]:
-        """With stored cotangents: the pointwise function of the stage that runs after this one,
-        and SLOTS from what this stage reads of them on, see ``adjoint_stage``."""
-        stages, pulled = self.plan.system.stages, self.work.pulled
-        if not pulled:
-            return None, ((), (), (), ())
-        after = (index - 1) % len(stages)
-        starts = [sum(len(p) for p in pulled[:i]) for i in range(len(stages))]
-        own, its = (
-            tuple(range(starts[i], starts[i] + len(pulled[i]))) for i in (index, after)
-        )  # fmt: skip
-        bars = tuple(stages[index].adjoint_targets.index(b) for b in stages[after].bars)
-        coefs = stages[after].coefficients + stages[after].adjoint_reads
-        return jitted(stages[after].pull_derivatives), (own, bars, coefs, its)
 
     def run(self, steps: range) -> dict[str, int]:
         """Every step of a range, group of shots by group: launches, and steps in graphs."""
@@ -272,7 +176,7 @@ class Launcher:
                 launches += self._loop(steps, first, shots, lead)
                 continue
             advance = partial(self._step, start=steps[0], first_shot=first, shots=shots)
-            launches += len(steps) * (len(self.stages) + self.between)
+            launches += len(steps) * (len(self.plan.system.stages) + self.between)
             replayed += run_steps(
                 advance, steps, self.clock, lead, cells, capture=self.choice.mode == GRAPH
             )
@@ -288,9 +192,7 @@ class Launcher:
     ) -> Any:
         """What runs these arguments: found once for all calls that are alike."""
         if (name, shots) not in self.known:
-            points = tuple(stage["SLOTS"] for stage in self.stages)
-            kept = len(self.common["hist"])
-            key = (name, shots, self.layout, self.device, points, kept, self.tangent)
+            key = (name, shots, self.layout, self.device, self.wiring)
             self.known[name, shots] = compiled(kernel, key, arguments, limit)
         return self.known[name, shots]
 
@@ -298,32 +200,25 @@ class Launcher:
         """Of a stage's kernel, all but the step and the shots."""
         buffers = self.buffers[odd]
         own = {"clock": self.clock, "SHOT_FASTEST": self.choice.fastest == SHOT}
-        return {**self.common, **buffers, **self.stages[index], **own}
+        told = self.constants
+        return {**told.common, **told.stages[index], **self.tensors, **buffers, **own}
 
     def gradient_arguments(self) -> dict[str, Any]:
         """Of the kernel that runs between two adjoint stages, all but the step and the shots."""
-        stages, work = self.plan.system.stages, self.work
-        names = ("table", "factors", "profiles", "hist", "grads", "sizes", "layers", "box")
-        names += ("STENCIL", "BLOCKS", "enable_fp_fusion")
+        names = ("table", "factors", "profiles", "hist", "grads")
         return {
-            **{name: self.common[name] for name in names},
+            **gradient_constants(self.layout, self.wiring),
+            **{name: self.tensors[name] for name in names},
             "clock": self.clock,
-            "fields": tuple(work.arrays.fields),
-            "traces": tuple(work.traces),
-            "FIRST": jitted(stages[0].pull_coefficients),
-            "SECOND": jitted(stages[1].pull_coefficients),
-            "COLUMNS": columns(self.plan, 1, False),
-            "SLOTS": slots(*((s.bars, s.coefficients)[i] for s in stages for i in (0, 1))),
-            "PAIRS": tuple(number for pair in traced(self.plan) for number in pair),
-            "SHOT_FASTEST": self.choice.fastest == SHOT,
-            "num_warps": self.choice.warps * (2 if self.plan.ndim == 3 else 1),
+            "fields": tuple(self.work.arrays.fields),
+            "traces": tuple(self.work.traces),
         }
 
     def _step(self, n: int, *, start: int, first_shot: int, shots: int) -> None:
         """Launch the stages of one step, the last one first if it is an adjoint one."""
         kernel = stage_adjoint_kernel if self.adjoint else stage_forward_kernel
         programs = tiles(self.layout) * shots
-        order = range(len(self.stages))
+        order = range(len(self.plan.system.stages))
         group = {"step": n, "first_shot": first_shot, "shots": shots}
         for index in reversed(order) if self.adjoint else order:
             arguments = self.step_arguments(index, abs(n - start) % 2) | group
@@ -343,21 +238,16 @@ class Launcher:
                 "choice: got a loop for an adjoint run with a compact history, expected a launch a "
                 "stage. Choose another mode."
             )
-        if len(self.stages) > 2:
+        stages = len(self.plan.system.stages)
+        if stages > 2:
             raise RuntimeError(
-                f"choice: got a loop over {len(self.stages)} stages, expected one or two. Choose "
-                f"another mode."
+                f"choice: got a loop over {stages} stages, expected at most 2. Choose another mode."
             )
-        rotation = self.plan.system.rotation
-        still = rotation == tuple(range(len(rotation)))
-        second = self.stages[1] if len(self.stages) > 1 else dict.fromkeys(self.stages[0])
         return {
-            **self.common,
+            **self.constants.loop,
+            **self.tensors,
             **self.buffers[0],
-            **self.stages[0],
-            **{f"{k}2": v for k, v in second.items()},
-            "turned": () if still else self.buffers[1]["fields"],
-            "launch_cooperative_grid": not self.interpreted,
+            "turned": self.buffers[1]["fields"] if self.constants.turns else (),
         }
 
     def _loop(self, steps: range, first_shot: int, shots: int, lead: Lead) -> int:
@@ -375,11 +265,11 @@ class Launcher:
             "shots": shots,
             "programs": 1,
         }
-        found, programs, constants = self._looping(kernel, shots, arguments)
+        found, programs, compiled_for = self._looping(kernel, shots, arguments)
         for row, start in zip(counters, starts, strict=False):
             part = steps[start : start + length]
             own = {"counters": row, "step": part[0], "steps": len(part), "programs": programs}
-            execute(found, kernel, programs * shots, arguments | constants | own)
+            execute(found, kernel, programs * shots, arguments | compiled_for | own)
             lead.launched(prod(self.layout.extent) * shots * len(part))
         return len(starts)
 
