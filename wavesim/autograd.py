@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -155,18 +155,30 @@ def _run(setting: Setting, costs: dict, flat: tuple) -> tuple[Tensors, Final, li
     return records, final, [*(ready or coefs), *cells[0], *cells[1], *kept]
 
 
+@dataclass(eq=False)
+class Ran:
+    """What a run leaves besides tensors of the graph: its costs, and what its last step wrote, if
+    that is not copied ``at_once``."""
+
+    at_once: bool
+    costs: dict[str, Any] = field(default_factory=dict)
+    final: Final | None = None
+
+
 class Propagate(torch.autograd.Function):
-    """Flat tensors and one hashable setting in; records, final fields and final memory out.
+    """Flat tensors and one hashable setting in; records, final fields and final memory out, or, if
+    they are not copied at once, what stands for these until `Last` copies them.
 
     tie: what depends on all that the coefficients do, where they are not saved themselves.
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, setting: Setting, costs: dict, tie: Tensor | None, *flat: Tensor
-    ) -> Tensors:
-        records, final, saved = _run(setting, costs, flat)
-        fields, memory = final.plain()
+    def forward(ctx: Any, setting: Setting, ran: Ran, tie: Tensor | None, *flat: Tensor) -> Tensors:
+        records, final, saved = _run(setting, ran.costs, flat)
+        if ran.at_once:
+            fields, memory = final.plain()
+        else:
+            ran.final, (fields, memory) = final, final.stand_ins()
         coefs, amplitudes, _, _, source_cells, receiver_cells = _split(setting.plan, flat)
         ctx.setting, ctx.tie = setting, tie
         ctx.shapes = [t.shape for t in (*coefs, *amplitudes)]
@@ -200,6 +212,20 @@ class Propagate(torch.autograd.Function):
         for i, shape in enumerate(ctx.shapes):  # a field or memory without a tangent stays None
             moved[i] = coefs[0].new_zeros(shape) if moved[i] is None else moved[i]
         return Tangent.apply(setting, len(tensors), *tensors, *moved)
+
+
+class Last(torch.autograd.Function):
+    """Copies of the final fields and memory, in the graph where their stand-ins are."""
+
+    @staticmethod
+    def forward(ctx: Any, final: Final, *stand_ins: Tensor) -> Tensors:
+        ctx.set_materialize_grads(False)
+        fields, memory = final.plain()
+        return (*fields, *memory)
+
+    @staticmethod
+    def backward(ctx: Any, *bars: Tensor) -> tuple:
+        return (None, *bars)
 
 
 class Tangent(torch.autograd.Function):
@@ -294,11 +320,10 @@ def propagate(
     """Run a plan on the Triton backend: (records, what gives the final fields and memory, costs);
     None stands for zeros.
 
-    Where nothing is differentiated, they are copied from the run's buffers when asked for, which
-    must be once; in the capture of a CUDA graph at once, so that a replay copies them. The history
-    is kept only if a coefficient needs a gradient or has a tangent. A second derivative raises.
+    They are copied from the run's buffers when asked for, which must be once; at once with dual
+    tensors, and in the capture of a CUDA graph, so that a replay copies them. The history is kept
+    only if a coefficient needs a gradient or has a tangent. A second derivative raises.
     """
-    costs: dict[str, Any] = {}
     flat = (*coefs, *amplitudes, *fields, *memory, *source_cells, *receiver_cells)
     given = [t for t in (*coefs, *amplitudes, *fields, *memory) if t is not None]
     tangents = {id(t): d for t in given if (d := forward_ad.unpack_dual(t).tangent) is not None}
@@ -315,12 +340,22 @@ def propagate(
         if not tangents and sum(c.nbytes for c in coefs) > buffers.PACKED:
             setting = replace(setting, aligned=True)
             tie = torch.cat([c.narrow(0, 0, 0).flatten() for c in coefs])
-        out = Propagate.apply(setting, costs, tie, *flat)
-        a, b = len(receiver_cells), len(receiver_cells) + len(fields)
-        return out[:a], lambda: (out[a:b], out[b:]), costs
-    with torch.no_grad():
-        records, final, _ = _run(setting, costs, flat)
-        if coefs[0].is_cuda and torch.cuda.is_current_stream_capturing():
-            last = final.plain()
-            return records, lambda: last, costs
-    return records, final.plain, costs
+        ran = Ran(at_once=bool(tangents))
+        out = Propagate.apply(setting, ran, tie, *flat)
+        records, rest = out[: len(receiver_cells)], out[len(receiver_cells) :]
+        costs, final = ran.costs, ran.final
+
+        def last() -> tuple[Tensors, Tensors]:
+            with torch.enable_grad():  # wherever it is asked for
+                found = rest if final is None else Last.apply(final, *rest)
+            return found[: len(fields)], found[len(fields) :]
+
+    else:
+        costs = {}
+        with torch.no_grad():
+            records, final, _ = _run(setting, costs, flat)
+        last = final.plain
+    if coefs[0].is_cuda and torch.cuda.is_current_stream_capturing():
+        copied = last()
+        return records, lambda: copied, costs
+    return records, last, costs

@@ -159,6 +159,16 @@ class Final:
         for memory in self.memories:
             memory.write = memory.read  # the other buffer is free
 
+    def stand_ins(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Tensors of the shapes of their copies, of one number each."""
+        plan, like = self.layout.plan, self.live[0]
+
+        def one(shape: Sequence[int]) -> Tensor:
+            return like.new_empty_strided(shape, (0,) * len(shape))
+
+        fields = tuple(one((plan.shots, *plan.box)) for _ in self.live)
+        return fields, tuple(one(plan.memory_shape(axis)) for axis, _ in plan.memories)
+
     def plain(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """Copies of them, made on the current stream; the buffers are free then."""
         kept = [*self.live, *(m.read for m in self.memories)]

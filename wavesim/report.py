@@ -59,7 +59,7 @@ class Result:
 
     @cached_property
     def state(self) -> State:
-        """The state after the last step. Until it is asked for it lies in the run's own buffers if
-        nothing was differentiated; the copy is made on the stream that is current then, which must
-        have waited for the run's."""
+        """The state after the last step. It lies in the run's own buffers until it is asked for;
+        the copy is made on the stream that is current then, which must have waited for the run's.
+        """
         return self._final()

@@ -214,12 +214,13 @@ def test_a_call_can_be_captured_by_the_user(gpu):
     assert torch.allclose(ours, theirs, rtol=1e-6, atol=1e-6 * theirs.abs().max().item())
 
 
-def test_a_state_can_be_read_late_on_another_stream(gpu):
+@pytest.mark.parametrize("gradient", [False, True], ids=["forward", "gradient"])
+def test_a_state_can_be_read_late_on_another_stream(gpu, gradient):
     """It waits in the run's buffers, which no later call gets; read, it is the one read at once."""
     u = torch.randn(1, 70, 80, device=gpu)
 
     def call(scale: float) -> wavesim.Result:
-        v = torch.full((70, 80), 2000.0, device=gpu)
+        v = torch.full((70, 80), 2000.0, device=gpu, requires_grad=gradient)
         initial, layer = wavesim.State({"u": scale * u}), wavesim.PML(width=5, frequency=25.0)
         return wavesim.scalar(v, spacing=[5.0] * 2, dt=5e-4, nt=51, initial=initial, boundary=layer)
 
