@@ -22,6 +22,7 @@ from .config import (
     require,
 )
 from .equations import Equation, System
+from .equations._grid import Pair, largest_products, pair_speeds
 from .media import replicate
 from .points import negative, raise_outside
 from .stencils import ORDERS, STAGGERED
@@ -262,14 +263,16 @@ def _extent(equation: Equation, model: tuple[int, ...], kind: str, channel: str)
     return tuple(n - h for n, h in zip(model, system.offset(tuple(fields)), strict=True))
 
 
-def _speed(call: Call, geometry: Geometry) -> Tensor:
-    """Of the speeds, the largest bounds the time step."""
+def _pairs(call: Call, geometry: Geometry) -> list[Pair]:
+    """Between what the differences lie that bound the time step, if the speed is not known from the
+    parameters' bounds."""
+    if call.equation.differences is None:
+        return []
     reach, ndim = call.order // 2, len(geometry.model)
-    parameters = {k: v.detach() for k, v in call.parameters.items()}
-    if not call.equation.build(ndim).collocated:
-        parameters = {k: replicate(v, ((reach, reach),) * ndim) for k, v in parameters.items()}
-    weights = tuple(abs(c) for c in STAGGERED[call.order])
-    return call.equation.speed(parameters, geometry.spacing, weights)
+    parameters = {
+        k: replicate(v.detach(), ((reach, reach),) * ndim) for k, v in call.parameters.items()
+    }
+    return call.equation.differences(parameters, ndim)
 
 
 def _spectra(call: Call) -> Tensor | None:
@@ -281,24 +284,42 @@ def _spectra(call: Call) -> Tensor | None:
     return torch.fft.rfft(torch.cat(rows) if len(rows) > 1 else rows[0])
 
 
-Find = Callable[[Sequence[Tensor], Sequence[Tensor], Tensor | None], tuple[Tensor, int]]
+@dataclass(frozen=True, eq=False)
+class Looked:
+    """At what the checks look: tensors and locations that are not empty, pairs and the reach of
+    their taps, and complex spectra [trace, frequency]."""
+
+    tensors: Sequence[Tensor]
+    locations: Sequence[Tensor]
+    pairs: Sequence[Pair] = ()
+    reach: int = 0
+    spectra: Tensor | None = None
+
+    @property
+    def count(self) -> int:
+        """Extremes that are found."""
+        axes = sum(at.shape[-1] for at in self.locations)
+        return 2 * len(self.tensors) + axes + 1 + 2 * len(self.pairs) * self.reach
 
 
-def extremes(
-    tensors: Sequence[Tensor], locations: Sequence[Tensor], spectra: Tensor | None
-) -> tuple[Tensor, int]:
-    """(numbers, parts), float64: of what is not empty every tensor's -min and max, which are not
-    finite if it is not; of locations the largest on each axis; and whether one is negative and not
-    `IGNORE`. Each is the largest of so many numbers, here one. Then the sum of the magnitudes of
-    complex spectra [trace, frequency]."""
+Find = Callable[[Looked], tuple[Tensor, int]]
+
+
+def extremes(at: Looked) -> tuple[Tensor, int]:
+    """(numbers, parts), float64: every tensor's -min and max, which are not finite if it is not; of
+    locations the largest on each axis; whether one is negative and not `IGNORE`; and
+    `largest_products` of the pairs. Each is the largest of so many numbers, here one. Then the sums
+    of the spectra's magnitudes."""
     found: list[Tensor] = []
-    for t in tensors:
+    for t in at.tensors:
         low, high = torch.aminmax(t)
         found += [-low, high]
-    parts = [torch.stack(found)] + [at.amax((0, 1)) for at in locations]
-    parts.append(negative(locations).reshape(1) if locations else parts[0].new_zeros(1))
-    if spectra is not None:
-        parts.append(spectra.abs().sum(0))
+    parts = [torch.stack(found)] + [x.amax((0, 1)) for x in at.locations]
+    parts.append(negative(at.locations).reshape(1) if at.locations else found[0].new_zeros(1))
+    if at.pairs:
+        parts.append(torch.stack(largest_products(at.pairs, at.reach)))
+    if at.spectra is not None:
+        parts.append(at.spectra.abs().sum(0))
     return torch.cat([p.double() for p in parts]), 1
 
 
@@ -313,31 +334,49 @@ def check_values(call: Call, geometry: Geometry, find: Find = extremes) -> Facts
     tensors = {k: t.detach() for k, t in _tensors(call).items() if t.numel()}
     locations = {k: at for k, at in _locations(call).items() if at.numel()}
     wanted = call.boundary.frequency is None and needs_frequency(call, geometry)
-    spectra = _spectra(call) if wanted else None
-    speed, ndim = _speed(call, geometry), len(geometry.model)
-    packed, parts = find([*tensors.values(), speed], list(locations.values()), spectra)
-    values = packed.tolist()
-    count = 2 * len(tensors) + 2 + ndim * len(locations) + 1
+    looked = Looked(
+        list(tensors.values()),
+        list(locations.values()),
+        _pairs(call, geometry),
+        call.order // 2,
+        _spectra(call) if wanted else None,
+    )
+    packed, parts = find(looked)
+    values, count = packed.tolist(), looked.count
     bins = values[count * parts :]
     if parts > 1:
         values = [max(values[n * parts : (n + 1) * parts]) for n in range(count)]
     bounds = {name: (-values[2 * i], values[2 * i + 1]) for i, name in enumerate(tensors)}
     _check_extremes(call, bounds)
-    at = 2 * len(tensors) + 2
-    _check_locations(call, geometry, locations, values[at : count - 1], wrong=values[count - 1] > 0)
-    fastest = values[at - 1]
-    if call.max_velocity is not None and call.max_velocity < fastest * (1 - 1e-6):
-        expected = f"at least the model's largest speed, {fastest}"
-        raise ValueError(message("max_velocity", call.max_velocity, expected))
+    start, products = 2 * len(tensors), count - 2 * len(looked.pairs) * looked.reach
+    wrong = values[products - 1] > 0
+    _check_locations(call, geometry, locations, values[start : products - 1], wrong=wrong)
+    return Facts(
+        max_velocity=_fastest(call, geometry, bounds, values[products:count]),
+        frequency=_peak(bins, geometry.nt * call.dt) if bins else call.boundary.frequency,
+        positive=frozenset(name for name in call.parameters if bounds[name][0] > 0),
+    )
+
+
+def _fastest(
+    call: Call,
+    geometry: Geometry,
+    bounds: Mapping[str, tuple[float, float]],
+    products: Sequence[float],
+) -> float:
+    """The largest speed, m/s: what the call says, if the model allows it, else the model's."""
+    pairs = pair_speeds(products, tuple(map(abs, STAGGERED[call.order]))) if products else []
+    fastest = float(call.equation.speed(bounds, pairs, geometry.spacing))
     if not math.isfinite(fastest):
         got, names = f"{fastest} as the largest speed", [p.name for p in call.equation.parameters]
         remedy = "Check their units and where they are zero together."
         raise ValueError(message(", ".join(names), got, "a finite speed", remedy))
-    return Facts(
-        max_velocity=fastest if call.max_velocity is None else call.max_velocity,
-        frequency=_peak(bins, geometry.nt * call.dt) if bins else call.boundary.frequency,
-        positive=frozenset(name for name in call.parameters if bounds[name][0] > 0),
-    )
+    if call.max_velocity is None:
+        return fastest
+    if call.max_velocity < fastest * (1 - 1e-6):
+        expected = f"at least the model's largest speed, {fastest}"
+        raise ValueError(message("max_velocity", call.max_velocity, expected))
+    return call.max_velocity
 
 
 def _peak(bins: list[float], duration: float) -> float | None:

@@ -21,6 +21,7 @@ from triton.compiler import ASTSource
 
 from wavesim import stepping
 from wavesim.buffers import Tables
+from wavesim.check import Looked
 from wavesim.choice import FUSED, STORED, Card, default_choice
 from wavesim.config import INTEGERS
 from wavesim.cpml import Damping
@@ -114,7 +115,9 @@ def preparing(plan: Plan):
     locations = [torch.zeros(plan.shots, 3, plan.ndim, dtype=kind) for kind in INTEGERS]
     lists.flat_cells(plan, locations)
     spectra = torch.fft.rfft(torch.ones(2, 9, dtype=dtype))
-    extremes.extremes([torch.ones(plan.model, dtype=dtype)] * 3, locations, spectra)
+    model = torch.ones(plan.model, dtype=dtype)
+    pairs = [(model, model, axis - plan.ndim) for axis in range(plan.ndim)]
+    extremes.extremes(Looked([model] * 3, locations, pairs, 2, spectra))
     for kernel, arguments in found.items():
         yield f"before-{kernel.__name__}", source(kernel, arguments), 4
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from wavesim import check
+from wavesim.check import Looked
 from wavesim.config import IGNORE
 from wavesim.device import interpreting
 from wavesim.triton_kernels import extremes
@@ -28,11 +29,15 @@ def test_extremes_are_those_that_pytorch_finds(dtype, few, monkeypatch):
     locations = [torch.randint(0, 99, (3, n, 2), generator=rng) for n in (1, 200)]
     locations += [locations[1].int(), locations[1][:, ::3].to(torch.int8)]
     spectra = torch.fft.rfft(torch.randn(3, 600, dtype=dtype, generator=rng))
-    for kept, looked in ((locations, spectra), ([], None)):
-        expected, _ = check.extremes(tensors, kept, looked)
-        found, parts = extremes.extremes(tensors, kept, looked)
+    x, y = torch.rand(2, 2, 2, 20, 5, dtype=dtype, generator=rng)
+    z = torch.rand(2, 2, 5, 20, dtype=dtype, generator=rng).mT
+    pairs = [(x, y, -1), (y, x, -2), (x, x, -3), (z, y, -2)]
+    everything = Looked(tensors, locations, pairs, 2, spectra)
+    for looked in (everything, Looked(tensors, [])):
+        expected, _ = check.extremes(looked)
+        found, parts = extremes.extremes(looked)
         assert parts == (1 if few < 3 else 3)
-        rows = 2 * len(tensors) + 2 * len(kept) + 1
+        rows = looked.count
         largest = found[: rows * parts].view(rows, parts).amax(1)
         assert torch.equal(largest, expected[:rows])
         assert torch.allclose(found[rows * parts :], expected[rows:], rtol=1e-6, atol=0)
@@ -50,14 +55,14 @@ def test_of_frequencies_as_strong_as_each_other_the_lowest_is_taken():
 def test_one_value_that_is_not_finite_is_seen(find, value):
     x = torch.ones(3000)
     x[2500] = value
-    low, high, _ = find([x], [], None)[0].tolist()
+    low, high, _ = find(Looked([x], []))[0].tolist()
     assert not (math.isfinite(low) and math.isfinite(high))
 
 
 @pytest.mark.parametrize("find", [check.extremes, extremes.extremes])
 def test_a_negative_location_is_wrong_unless_all_its_entries_are_unused(find):
     at = torch.tensor([[[3, 4], [IGNORE, IGNORE]], [[5, 0], [0, 9]]])
-    assert find([torch.ones(1)], [at], None)[0].tolist()[2:] == [5, 9, 0]
+    assert find(Looked([torch.ones(1)], [at]))[0].tolist()[2:] == [5, 9, 0]
     for wrong in ([-1, 3], [IGNORE, 3], [3, IGNORE]):
         at[0, 1] = torch.tensor(wrong)
-        assert find([torch.ones(1)], [at], None)[0].tolist()[-1] == 1
+        assert find(Looked([torch.ones(1)], [at]))[0].tolist()[-1] == 1

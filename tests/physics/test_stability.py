@@ -16,6 +16,7 @@ from torch import Tensor
 
 from wavesim import PML, State, cfl, simulate
 from wavesim.equations import REGISTRY
+from wavesim.equations._grid import largest_products, pair_speeds
 from wavesim.media import moduli, replicate, speeds
 from wavesim.stencils import ORDERS, STAGGERED
 
@@ -25,10 +26,11 @@ CONTRAST = 1000.0
 
 def stable_dt(equation: str, parameters: dict, spacing, order: int) -> float:
     """The largest by the equation's own speed, that of its density-weighted bound."""
-    reach = order // 2
-    wide = {k: replicate(x, ((reach, reach),) * len(spacing)) for k, x in parameters.items()}
-    weights = tuple(abs(c) for c in STAGGERED[order])
-    speed = REGISTRY[equation].speed(wide, spacing, weights).item()
+    reach, ndim, spec = order // 2, len(spacing), REGISTRY[equation]
+    wide = {k: replicate(x, ((reach, reach),) * ndim) for k, x in parameters.items()}
+    products = torch.stack(largest_products(spec.differences(wide, ndim), reach)).tolist()
+    pairs = pair_speeds(products, tuple(abs(c) for c in STAGGERED[order]))
+    speed = spec.speed({}, pairs, spacing)
     critical = cfl.critical_courant(order, collocated=False)
     return critical / cfl.courant_number(1.0, speed, spacing)
 

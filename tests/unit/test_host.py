@@ -14,17 +14,17 @@ pytestmark = pytest.mark.filterwarnings("ignore:PML.frequency")  # one step has 
 
 # of a second call: kernels, and all operations (views too), by what is asked for
 LIMITS = {
-    ("scalar", False, False): (12, 52),
-    ("scalar", False, True): (17, 64),
-    ("scalar", True, False): (49, 166),
-    ("scalar", True, True): (54, 178),
-    ("acoustic", False, False): (34, 90),
-    ("acoustic", True, False): (103, 278),
-    ("elastic", False, False): (60, 154),
-    ("elastic", False, True): (214, 395),
-    ("elastic", True, False): (165, 444),
-    ("maxwell_tm", False, False): (55, 120),
-    ("maxwell_tm", True, False): (166, 387),
+    ("scalar", False, False): (12, 41),
+    ("scalar", False, True): (14, 49),
+    ("scalar", True, False): (43, 123),
+    ("scalar", True, True): (45, 131),
+    ("acoustic", False, False): (34, 76),
+    ("acoustic", True, False): (96, 225),
+    ("elastic", False, False): (60, 128),
+    ("elastic", False, True): (103, 201),
+    ("elastic", True, False): (152, 345),
+    ("maxwell_tm", False, False): (55, 105),
+    ("maxwell_tm", True, False): (159, 331),
 }
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -53,46 +54,38 @@ def _corners(x: Tensor, first: int, second: int) -> list[Tensor]:
     return [c for part in neighbours(x, first) for c in neighbours(part, second)]
 
 
-def difference_norms(pairs: Sequence[tuple[Tensor, Tensor, int]], spacing, weights) -> Tensor:
-    """Bounds of ``|| sqrt(node) D sqrt(half) ||`` for staggered differences D, one for each pair.
+Pair = tuple[Tensor, Tensor, int]
+"""What a staggered difference D lies between, for ``|| sqrt(node) D sqrt(half) ||``: node, half and
+``dim``, the negative axis of the difference."""
 
-    pairs: (node, half, dim), ``dim`` the negative axis of the difference. The sum over the taps of
-    ``|c_k| max sqrt(node half) / h``, over the nodes and half cells that a tap joins: exact for a
-    homogeneous medium. ``weights``: ``|c_k|``, k = 1, 2, ...
-    """
-    taps = []
-    for k, _ in enumerate(weights, 1):
-        for node, half, dim in pairs:
-            n = node.shape[dim]
+
+def largest_products(pairs: Sequence[Pair], reach: int) -> list[Tensor]:
+    """Of pairs of one shape, by pair and tap k = 1, 2, ... the largest ``node half`` of the cells
+    that the tap joins above, and of those that it joins below; 0 of none."""
+    out = []
+    for node, half, dim in pairs:
+        n = node.shape[dim]
+        for k in range(1, reach + 1):
             if n < k + 1:
-                taps += [node.new_zeros(())] * 2
+                out += [node.new_zeros(())] * 2
                 continue
-            taps.append((node.narrow(dim, k, n - k) * half.narrow(dim, 0, n - k)).max())
-            taps.append((node.narrow(dim, 0, n - k) * half.narrow(dim, k - 1, n - k)).max())
-    roots = torch.stack(taps).view(len(weights), len(pairs), 2).sqrt()
-    each = (roots[..., 0] + roots[..., 1]).unbind()  # [tap][pair]
-    total = weights[0] * each[0]
-    for c, both in zip(weights[1:], each[1:], strict=True):
-        total = total + c * both
-    steps = [spacing[dim] for _, _, dim in pairs]
-    if len(set(steps)) == 1:
-        return total / steps[0]
-    return torch.stack([t / h for t, h in zip(total.unbind(), steps, strict=True)])
+            out.append((node.narrow(dim, k, n - k) * half.narrow(dim, 0, n - k)).max())
+            out.append((node.narrow(dim, 0, n - k) * half.narrow(dim, k - 1, n - k)).max())
+    return out
 
 
-def homogeneous_speed(rate: Tensor, spacing, weights) -> Tensor:
-    """The speed whose homogeneous medium has the largest frequency ``rate``, 1/s, on this grid."""
-    return rate / (2 * sum(weights) * sum(h**-2 for h in spacing) ** 0.5)
+def pair_speeds(products: Sequence[float], weights: Sequence[float]) -> list[float]:
+    """By pair, from `largest_products`, a bound of ``|| sqrt(node) D sqrt(half) || / ||D||``, m/s:
+    the mean of ``max sqrt(node half)`` over both sides of all taps, with their weights ``|c_k|``.
+    Of a homogeneous medium its speed."""
+    roots = [math.sqrt(p) for p in products]
+    taps = [sum(roots[i : i + 2]) for i in range(0, len(roots), 2)]
+    count, total = len(weights), 2 * sum(weights)
+    rows = [taps[i : i + count] for i in range(0, len(taps), count)]
+    return [sum(c * t for c, t in zip(weights, row, strict=True)) / total for row in rows]
 
 
-def largest_eigenvalue(q: Tensor) -> Tensor:
-    """Of a small symmetric matrix of non-negative numbers, from above.
-
-    Collatz and Wielandt: ``max (q w) / w`` is a bound for any positive w; power iteration makes
-    w almost the eigenvector. Nothing is read back, unlike by an eigenvalue routine.
-    """
-    w = torch.ones_like(q[0])
-    for _ in range(8):
-        w = q @ w
-        w = (w / w.max().clamp(min=1e-30)).clamp(min=1e-3)
-    return ((q @ w) / w).max()
+def homogeneous_speed(squares: float, spacing: Sequence[float]) -> float:
+    """The speed whose homogeneous medium has as large a frequency as one where those of the parts
+    are at most ``speed / h`` times the difference's: ``squares`` is the sum of their squares."""
+    return math.sqrt(squares / sum(h**-2 for h in spacing))

@@ -168,9 +168,10 @@ class Equation:
 
     ``build(ndim)`` gives its system; ``coefficients(parameters, dt, ndim)`` turns edge-replicated
     parameters [1 or shot, box] into the arrays the stages multiply with, in differentiable PyTorch;
-    ``speed(parameters, spacing, weights)``, weights being ``|c_k|`` of the staggered derivative and
-    the parameters continued by the stencil's reach, gives the wave speed that bounds the time step,
-    m/s, that of the homogeneous medium with the same bound: the largest number of a tensor.
+    ``speed(bounds, pairs, spacing)``, bounds being each parameter's smallest and largest value,
+    gives the wave speed that bounds the time step, m/s, that of the homogeneous medium with the
+    same bound. What else it needs to know is in pairs, see `_grid.pair_speeds`, of the staggered
+    ``differences(parameters, ndim)``, the parameters continued by the stencil's reach.
     ``default_channel`` is the one meant when sources or receivers come without a mapping.
     """
 
@@ -181,4 +182,5 @@ class Equation:
     coefficients: Callable = field(repr=False)
     speed: Callable = field(repr=False)
     default_channel: str
+    differences: Callable | None = field(default=None, repr=False)
     layer: Layer = Layer()

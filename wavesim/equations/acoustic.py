@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from ._grid import difference_norms, homogeneous_speed, inverse, mean
+from ._grid import homogeneous_speed, inverse, mean
 from ._leapfrog import leapfrog
 from ._spec import Derivative, Equation, Injection, Parameter, System
 
@@ -45,13 +45,17 @@ def coefficients(parameters, dt: float, ndim: int):
     return (*buoyancy, -dt * rho * v.square())
 
 
-def speed(parameters, spacing, weights):
-    """Of the bound that follows from ``|| sqrt(K) D sqrt(B) ||`` along each axis."""
+def differences(parameters, ndim: int):
+    """``sqrt(K) D sqrt(B)`` along each axis."""
     v, rho = parameters["v"], parameters["rho"]
-    modulus, ndim = rho * v.square(), len(spacing)
-    pairs = [(modulus, inverse(mean(rho, a)), a) for a in range(-ndim, 0)]
-    norms = difference_norms(pairs, spacing, weights)
-    return homogeneous_speed(norms.norm(), spacing, weights)
+    modulus = rho * v.square()
+    return [(modulus, inverse(mean(rho, a)), a) for a in range(-ndim, 0)]
+
+
+def speed(bounds, pairs, spacing):
+    """Of the bound that follows from the norms along each axis."""
+    squares = sum((c / h) ** 2 for c, h in zip(pairs, spacing, strict=True))
+    return homogeneous_speed(squares, spacing)
 
 
 EQUATION = Equation(
@@ -60,6 +64,7 @@ EQUATION = Equation(
     dimensions=(1, 2, 3),
     build=build,
     coefficients=coefficients,
+    differences=differences,
     speed=speed,
     default_channel="p",
 )

@@ -8,19 +8,13 @@ vacuum), mu at s_ij the harmonic mean of its four nodes, 0 if any of them is 0.
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from itertools import combinations
 
-import torch
+import numpy as np
 
-from ._grid import (
-    difference_norms,
-    harmonic_means,
-    homogeneous_speed,
-    inverse,
-    largest_eigenvalue,
-    mean,
-)
+from ._grid import harmonic_means, homogeneous_speed, inverse, mean
 from ._leapfrog import leapfrog
 from ._spec import Derivative, Equation, Injection, Parameter, Stage, System
 
@@ -159,26 +153,30 @@ def coefficients(parameters, dt: float, ndim: int):
     return tuple(dt * p for p in parts)
 
 
-def speed(parameters, spacing, weights):
-    """Of a bound of the largest frequency: its square is at most that of the lamb part, as in an
-    acoustic medium, plus that of the mu part, the largest eigenvalue of a small matrix of norms."""
-    ndim, mu, lamb = len(spacing), parameters["mu"], parameters["lamb"].clamp(min=0)
+def differences(parameters, ndim: int):
+    """By axis ``sqrt(lamb) D_i sqrt(B_i)``, lamb at least 0; then by two axes those of mu."""
+    mu, lamb = parameters["mu"], parameters["lamb"].clamp(min=0)
     buoyancy, shear = _buoyancy(parameters, ndim), _shear(mu, ndim)
-    count = range(ndim)
-
-    acoustic = [(lamb, buoyancy[i], i - ndim) for i in count]
+    acoustic = [(lamb, buoyancy[i], i - ndim) for i in range(ndim)]
     each = [
         (mu, buoyancy[i], i - ndim)
         if i == j
         else (buoyancy[i], shear[min(i, j), max(i, j)], j - ndim)
-        for i in count
-        for j in count
+        for i in range(ndim)
+        for j in range(ndim)
     ]
-    norms = difference_norms(acoustic + each, spacing, weights)
-    d = norms[ndim:].view(ndim, ndim)
-    shear_part = largest_eigenvalue(d * d.t() + torch.diag(d.square().sum(1)))
-    rate = (norms[:ndim].square().sum() + shear_part).sqrt()
-    return homogeneous_speed(rate, spacing, weights)
+    return acoustic + each
+
+
+def speed(bounds, pairs, spacing):
+    """Of a bound of the largest frequency: its square is at most that of the lamb part, as in an
+    acoustic medium, plus that of the mu part, the largest eigenvalue of a small matrix of norms."""
+    rates = np.array(pairs).reshape(-1, len(spacing)) / np.array(spacing)
+    if not np.isfinite(rates).all():
+        return math.inf
+    acoustic, d = rates[0], rates[1:]
+    shear = np.linalg.eigvalsh(d * d.T + np.diag((d * d).sum(1)))[-1]
+    return homogeneous_speed((acoustic**2).sum() + shear, spacing)
 
 
 EQUATION = Equation(
@@ -191,6 +189,7 @@ EQUATION = Equation(
     dimensions=(2, 3),
     build=build,
     coefficients=coefficients,
+    differences=differences,
     speed=speed,
     default_channel="p",
 )

@@ -114,10 +114,9 @@ def coefficients(parameters, dt: float, ndim: int, place=averaged):
     return (*curls, *decays, *gains)
 
 
-def speed(parameters, spacing, weights):
+def speed(bounds, pairs, spacing):
     """``c`` of the smallest epsilon and mu, wherever they are: a bound for any averaging."""
-    slowness = parameters["epsilon"].min() * parameters["mu"].min()
-    return (EPSILON_0 * MU_0 * slowness) ** -0.5
+    return (EPSILON_0 * MU_0 * bounds["epsilon"][0] * bounds["mu"][0]) ** -0.5
 
 
 EQUATION = Equation(

@@ -71,8 +71,8 @@ def coefficients(parameters, dt: float, ndim: int):
     return ((parameters["v"] * dt).square(),)
 
 
-def speed(parameters, spacing, weights):
-    return parameters["v"]
+def speed(bounds, pairs, spacing):
+    return bounds["v"][1]
 
 
 EQUATION = Equation(
