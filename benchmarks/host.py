@@ -21,8 +21,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import wavesim
 from benchmarks.cases import MEDIA, Case, Experiment
-from wavesim.check import Find, Looked, extremes
 from wavesim.triton_kernels import extremes as kernels
+from wavesim.values import Find, Looked, extremes
 
 READBACKS = {
     *("tolist", "item", "cpu", "numpy", "nonzero", "masked_select", "unique"),

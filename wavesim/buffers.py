@@ -135,7 +135,7 @@ class Memory:
         return torch.cat([whole.narrow(dim, a, n) for a, n in self.at.parts], dim)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Arrays:
     """What the kernels of one direction read and write, aligned: coefficients; fields and boundary
     memories; what programs signal each other with; and more, all zeros at first."""

@@ -14,16 +14,7 @@ import torch
 from torch import Tensor
 
 from . import cfl
-from .check import (
-    Call,
-    Facts,
-    Find,
-    Geometry,
-    check_shapes,
-    check_values,
-    extremes,
-    needs_frequency,
-)
+from .check import Call, Geometry, check_shapes, needs_frequency
 from .config import (
     PML,
     History,
@@ -44,6 +35,7 @@ from .reference import loop
 from .report import Report, Result
 from .resample import downsample, upsample
 from .tuning import Task, Tuned
+from .values import Facts, Find, check_values, extremes
 
 RATIO_WARNING = 8
 T = TypeVar("T")
@@ -461,9 +453,13 @@ def _run(
         boundary_velocity=facts.max_velocity,
         **costs,
     )
-    system = plan.system
-    offsets = {
-        name: tuple(h / 2 for h in system.offset(tuple(f for f, _ in system.receivers[name])))
-        for name in call.receivers
-    }
+    offsets = {name: _offset(plan.equation, plan.ndim, name) for name in call.receivers}
     return _records(call, plan, records), final, report, offsets
+
+
+@lru_cache(maxsize=64)
+def _offset(equation: Equation, ndim: int, channel: str) -> tuple[float, ...]:
+    """Cells by which a receiver channel lies above its cell, per axis."""
+    system = equation.build(ndim)
+    fields = tuple(f for f, _ in system.receivers[channel])
+    return tuple(h / 2 for h in system.offset(fields))

@@ -21,7 +21,6 @@ from triton.compiler import ASTSource
 
 from wavesim import stepping
 from wavesim.buffers import Tables
-from wavesim.check import Looked
 from wavesim.choice import FUSED, STORED, Card, default_choice
 from wavesim.config import INTEGERS
 from wavesim.cpml import Damping
@@ -35,6 +34,7 @@ from wavesim.triton_kernels.compiled import FEW_SPILLS, REGISTER_LIMITS
 from wavesim.triton_kernels.forward import loop_forward_kernel, stage_forward_kernel
 from wavesim.triton_kernels.gradient import gradient_kernel
 from wavesim.triton_kernels.launch import FEW_PROGRAMS, GRADIENT_REGISTERS, Launcher
+from wavesim.values import Looked
 
 COMPACT = "adjoint-compact"
 LIMITS = {"once": FEW_PROGRAMS, "compact": GRADIENT_REGISTERS}

@@ -7,11 +7,11 @@ import math
 import pytest
 import torch
 
-from wavesim import check
-from wavesim.check import Looked
+from wavesim import values
 from wavesim.config import IGNORE
 from wavesim.device import interpreting
 from wavesim.triton_kernels import extremes
+from wavesim.values import Looked
 
 pytestmark = pytest.mark.skipif(not interpreting(), reason="runs the kernels in the interpreter")
 
@@ -34,7 +34,7 @@ def test_extremes_are_those_that_pytorch_finds(dtype, few, monkeypatch):
     pairs = [(x, y, -1), (y, x, -2), (x, x, -3), (z, y, -2)]
     everything = Looked(tensors, locations, pairs, 2, spectra)
     for looked in (everything, Looked(tensors, [])):
-        expected, _ = check.extremes(looked)
+        expected, _ = values.extremes(looked)
         found, parts = extremes.extremes(looked)
         assert parts == (1 if few < 3 else 3)
         rows = looked.count
@@ -45,13 +45,13 @@ def test_extremes_are_those_that_pytorch_finds(dtype, few, monkeypatch):
 
 def test_of_frequencies_as_strong_as_each_other_the_lowest_is_taken():
     """However the magnitudes were rounded; none of a constant."""
-    assert check._peak([0.0, 1.0, 1.0 + 1e-7, 0.5], 2.0) == 0.5
-    assert check._peak([1.0 - 1e-7, 1.0], 2.0) is None
-    assert check._peak([0.0, 0.0], 2.0) is None
+    assert values._peak([0.0, 1.0, 1.0 + 1e-7, 0.5], 2.0) == 0.5
+    assert values._peak([1.0 - 1e-7, 1.0], 2.0) is None
+    assert values._peak([0.0, 0.0], 2.0) is None
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("find", [check.extremes, extremes.extremes])
+@pytest.mark.parametrize("find", [values.extremes, extremes.extremes])
 def test_one_value_that_is_not_finite_is_seen(find, value):
     x = torch.ones(3000)
     x[2500] = value
@@ -59,7 +59,7 @@ def test_one_value_that_is_not_finite_is_seen(find, value):
     assert not (math.isfinite(low) and math.isfinite(high))
 
 
-@pytest.mark.parametrize("find", [check.extremes, extremes.extremes])
+@pytest.mark.parametrize("find", [values.extremes, extremes.extremes])
 def test_a_negative_location_is_wrong_unless_all_its_entries_are_unused(find):
     at = torch.tensor([[[3, 4], [IGNORE, IGNORE]], [[5, 0], [0, 9]]])
     assert find(Looked([torch.ones(1)], [at]))[0].tolist()[2:] == [5, 9, 0]

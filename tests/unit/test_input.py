@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import re
 import warnings
+import weakref
 
 import pytest
 import torch
@@ -402,3 +404,37 @@ def test_validate_false_runs_when_all_is_given():
     """The same bits as with validation, once speed and frequency are named."""
     fixed = {"max_velocity": 1500.0}
     assert torch.equal(call(validate=False, **fixed).receivers, call(**fixed).receivers)
+
+
+ONE = Sources(torch.ones(1, 1, 1), ints((2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "part"),
+    [
+        ({}, {"v": torch.ones(7, 9).double()}, "float64"),
+        ({}, {"v": torch.ones(1, 1, 7, 9)}, "shape"),
+        ({"sources": ONE, "nt": 1}, {"sources": ONE, "nt": True}, "nt"),
+        ({"sources": ONE, "nt": 1}, {"sources": ONE, "nt": [1]}, "nt"),
+        ({}, {"order": [4]}, "order"),
+        ({"autotune": False}, {"autotune": 0}, "autotune"),
+        ({}, {"receivers": Receivers(ints((1, 1, 1)))}, "coordinates"),
+        ({}, {"sources": {"w": sources()}}, "channel"),
+        ({"max_velocity": 1e4}, {"max_velocity": -1e4}, "max_velocity"),
+    ],
+    ids=str,
+)
+def test_a_call_is_checked_anew_unless_it_is_like_one_before(first, second, part):
+    call(**first)
+    with pytest.raises((TypeError, ValueError)) as error:
+        call(**second)
+    check(error, part)
+
+
+def test_the_likeness_of_calls_keeps_no_tensor():
+    v = torch.full((7, 9), 1500.0)
+    call(v=v)
+    kept = weakref.ref(v)
+    del v
+    gc.collect()
+    assert kept() is None

@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..check import Looked
 from ..config import IGNORE
+from ..values import Looked
 from .compiled import Numbers, run_alike
 
 BLOCK, BINS = 2048, 128
@@ -28,8 +28,10 @@ def extremes_kernel(
     tensors, lengths, locations, counts, spectra, traces, bins, more, out,
     ALONG: tl.constexpr, BLOCK: tl.constexpr, BINS: tl.constexpr,
 ):  # fmt: skip
-    """By program ``out[row]``, rows as in `wavesim.check.extremes`, of the blocks it looked at; and
-    so many rows more further on the sums of spectra [trace, bin, (real, imaginary)]."""
+    """By program ``out[row]``, rows as in `wavesim.values.extremes`, of the blocks it looked at.
+
+    After so many rows more: the sums of spectra [trace, bin, (real, imaginary)].
+    """
     program, programs = tl.program_id(0), tl.num_programs(0)
     out += program
     infinite = tl.full((BLOCK,), float("inf"), tl.float64)
@@ -131,7 +133,7 @@ def _numbers_of_products(
 
 
 def extremes(at: Looked) -> tuple[Tensor, int]:
-    """`wavesim.check.extremes` in one launch, or two if there are pairs."""
+    """`wavesim.values.extremes` in one launch, or two if there are pairs."""
     tensors, locations, spectra, pairs = at.tensors, at.locations, at.spectra, at.pairs
     ndim = locations[0].shape[-1] if locations else 0
     lengths = tuple([t.numel() for t in tensors])

@@ -204,7 +204,7 @@ def flat_cells(plan: Plan, locations: Sequence[Tensor]) -> list[Tensor]:
     return cells
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class PointList:
     """The points of one channel, sorted by shot, tile and cell, and as they are where those agree;
     unused ones come last of their shot.
