@@ -94,7 +94,9 @@ def dry() -> Iterator[None]:
             arguments["lists"].zero_()
         for indices in arguments.get("cells", ()):
             indices.zero_()
-        if "out" in arguments:
+        if "bar" in arguments:
+            arguments["out"].zero_()
+        elif "out" in arguments:
             arguments["out"].copy_(known[arguments["out"].numel()])
 
     with (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,18 +14,20 @@ from .equations._grid import inverse
 from .equations.maxwell import EPSILON_0
 
 Widths = tuple[tuple[int, int], ...]
+Fold = Callable[[Tensor, Widths], Tensor]
 
 
-def replicate(model: Tensor, widths: Sequence[tuple[int, int]]) -> Tensor:
+def replicate(model: Tensor, widths: Sequence[tuple[int, int]], fold: Fold | None = None) -> Tensor:
     """The model continued by its edge values: [1 or shot, box].
 
     The gradient folds back in one fixed order of additions; that of PyTorch's own padding does not.
+    fold: what does so where it is not differentiated itself, None for PyTorch.
     """
     padded = model if model.ndim > len(widths) else model[None]
     if not any(map(any, widths)):
         return padded
     if torch.is_grad_enabled() and padded.requires_grad:
-        return _Replicate.apply(padded, tuple(widths))
+        return _Replicate.apply(padded, tuple(widths), fold or folded)
     return _continued(padded, tuple(widths))
 
 
@@ -50,7 +52,7 @@ def _continued(padded: Tensor, widths: Widths) -> Tensor:
     return padded
 
 
-def _folded(bar: Tensor, widths: Widths) -> Tensor:
+def folded(bar: Tensor, widths: Widths) -> Tensor:
     """The transpose: the layers' cells summed up and added to the edge cell they continue."""
     owned = False  # the cotangent itself may be shared
     for dim, (low, high) in reversed(list(enumerate(widths, 1))):
@@ -72,31 +74,31 @@ class _Replicate(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(padded: Tensor, widths: Widths) -> Tensor:
+    def forward(padded: Tensor, widths: Widths, fold: Fold) -> Tensor:
         return _continued(padded, widths)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:
-        ctx.widths = inputs[1]
+        ctx.widths, ctx.fold = inputs[1:]
 
     @staticmethod
     def backward(ctx: Any, *bars: Tensor) -> tuple:
-        fold = _Fold.apply if torch.is_grad_enabled() else _folded
-        return fold(bars[0], ctx.widths), None
+        fold = _Fold.apply if torch.is_grad_enabled() else ctx.fold
+        return fold(bars[0], ctx.widths), None, None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        return _Replicate.apply(tangents[0], ctx.widths)
+        return _Replicate.apply(tangents[0], ctx.widths, ctx.fold)
 
 
 class _Fold(torch.autograd.Function):
-    """`_folded` with its transpose."""
+    """`folded` with its transpose."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(bar: Tensor, widths: Widths) -> Tensor:
-        return _folded(bar, widths)
+        return folded(bar, widths)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:
@@ -104,7 +106,7 @@ class _Fold(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *bars: Tensor) -> tuple:
-        return _Replicate.apply(bars[0], ctx.widths), None
+        return _Replicate.apply(bars[0], ctx.widths, folded), None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Tensor:

@@ -28,7 +28,7 @@ from .config import (
 from .cpml import Damping
 from .device import choose_backend, interpreting
 from .equations import Equation
-from .media import replicate
+from .media import Fold, folded, replicate
 from .plan import Plan
 from .points import at_cells, box_cells
 from .reference import loop
@@ -399,6 +399,15 @@ def _finder(backend: str) -> Find:
     return kernels.extremes
 
 
+def _fold(backend: str) -> Fold:
+    """What adds the gradient of a model's layers to its edges."""
+    if backend == "eager":
+        return folded
+    from .triton_kernels import fold
+
+    return fold.fold
+
+
 def _run(
     call: Call,
 ) -> tuple[dict[str, Tensor], Callable[[], State], Report, dict[str, tuple[float, ...]]]:
@@ -410,7 +419,8 @@ def _run(
     facts = check_values(call, geometry, _finder(backend))
     plan = _plan(call, geometry, facts)
     like = next(iter(call.parameters.values())).detach()
-    parameters = {k: replicate(v, plan.widths) for k, v in call.parameters.items()}
+    fold = _fold(backend)
+    parameters = {k: replicate(v, plan.widths, fold) for k, v in call.parameters.items()}
     coefs = call.equation.coefficients(parameters, plan.dt, plan.ndim)
     source_at, receiver_at = _cells(call, plan, backend)
     nowhere = like.new_empty(plan.shots, 0, dtype=torch.int64)

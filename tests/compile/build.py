@@ -28,7 +28,7 @@ from wavesim.equations import REGISTRY
 from wavesim.history import DeviceHistory
 from wavesim.layout import Layout
 from wavesim.plan import Plan, compacted
-from wavesim.triton_kernels import compiled, extremes, lists
+from wavesim.triton_kernels import compiled, extremes, fold, lists
 from wavesim.triton_kernels.adjoint import loop_adjoint_kernel, stage_adjoint_kernel
 from wavesim.triton_kernels.compiled import FEW_SPILLS, REGISTER_LIMITS
 from wavesim.triton_kernels.forward import loop_forward_kernel, stage_forward_kernel
@@ -118,6 +118,7 @@ def preparing(plan: Plan):
     model = torch.ones(plan.model, dtype=dtype)
     pairs = [(model, model, axis - plan.ndim) for axis in range(plan.ndim)]
     extremes.extremes(Looked([model] * 3, locations, pairs, 2, spectra))
+    fold.fold(torch.ones(1, *plan.box, dtype=dtype), plan.widths)
     for kernel, arguments in found.items():
         yield f"before-{kernel.__name__}", source(kernel, arguments), 4
 

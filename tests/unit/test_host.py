@@ -16,15 +16,17 @@ pytestmark = pytest.mark.filterwarnings("ignore:PML.frequency")  # one step has 
 LIMITS = {
     ("scalar", False, False): (12, 41),
     ("scalar", False, True): (14, 49),
-    ("scalar", True, False): (43, 123),
-    ("scalar", True, True): (45, 131),
+    ("scalar", True, False): (35, 106),
+    ("scalar", True, True): (37, 114),
     ("acoustic", False, False): (34, 76),
-    ("acoustic", True, False): (96, 225),
+    ("acoustic", True, False): (80, 191),
+    ("acoustic", False, True): (57, 114),
     ("elastic", False, False): (60, 128),
     ("elastic", False, True): (103, 201),
-    ("elastic", True, False): (152, 345),
+    ("elastic", True, False): (128, 294),
     ("maxwell_tm", False, False): (55, 105),
-    ("maxwell_tm", True, False): (159, 331),
+    ("maxwell_tm", False, True): (56, 111),
+    ("maxwell_tm", True, False): (135, 280),
 }
 
 
