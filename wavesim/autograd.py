@@ -352,8 +352,7 @@ def propagate(
 
     else:
         costs = {}
-        with torch.no_grad():
-            records, final, _ = _run(setting, costs, flat)
+        records, final, _ = _run(setting, costs, flat)
         last = final.plain
     if coefs[0].is_cuda and torch.cuda.is_current_stream_capturing():
         copied = last()

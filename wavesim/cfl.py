@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 from .stencils import SECOND, STAGGERED
 
@@ -24,7 +25,13 @@ def critical_courant(order: int, *, collocated: bool) -> float:
 
 def courant_number(dt: float, max_velocity: float, spacing: Sequence[float]) -> float:
     """``dt v_max ||1/h||_2``, dimensionless."""
-    return abs(dt) * max_velocity * math.sqrt(sum(h**-2 for h in spacing))
+    return abs(dt) * max_velocity * _steepness(tuple(spacing))
+
+
+@lru_cache(maxsize=64)
+def _steepness(spacing: tuple[float, ...]) -> float:
+    """``||1/h||_2``, 1/m."""
+    return math.sqrt(sum(h**-2 for h in spacing))
 
 
 def step_ratio(dt: float, max_velocity: float, spacing: Sequence[float]) -> int:

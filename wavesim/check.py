@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -47,6 +48,25 @@ class Call:
     validate: bool
     autotune: bool | str
 
+    @cached_property
+    def tensors(self) -> dict[str, Tensor]:
+        """All floating-point tensors by the name a user knows them by."""
+        found = dict(self.parameters)
+        for name, s in self.sources.items():
+            found[f"sources[{name!r}].amplitudes"] = s.amplitudes
+        if self.initial is not None:
+            found |= {f"initial.fields[{k!r}]": v for k, v in self.initial.fields.items()}
+            found |= {f"initial.memory[{i}]": m for i, m in enumerate(self.initial.memory)}
+        return found
+
+    @cached_property
+    def locations(self) -> dict[str, Tensor]:
+        """All locations, those of the sources first, by the name a user knows them by."""
+        found = {f"sources[{name!r}].locations": s.locations for name, s in self.sources.items()}
+        for name, r in self.receivers.items():
+            found[f"receivers[{name!r}].locations"] = r.locations
+        return found
+
 
 @dataclass(frozen=True)
 class Geometry:
@@ -61,25 +81,8 @@ class Geometry:
     device: torch.device
 
 
-def tensors_of(call: Call) -> dict[str, Tensor]:
-    """All floating-point tensors of a call by the name a user knows them by."""
-    found = dict(call.parameters)
-    for name, s in call.sources.items():
-        found[f"sources[{name!r}].amplitudes"] = s.amplitudes
-    if call.initial is not None:
-        found |= {f"initial.fields[{k!r}]": v for k, v in call.initial.fields.items()}
-        found |= {f"initial.memory[{i}]": m for i, m in enumerate(call.initial.memory)}
-    return found
-
-
-def locations_of(call: Call) -> dict[str, Tensor]:
-    found = {f"sources[{name!r}].locations": s.locations for name, s in call.sources.items()}
-    found |= {f"receivers[{name!r}].locations": r.locations for name, r in call.receivers.items()}
-    return found
-
-
 def _one_dtype_and_device(call: Call) -> tuple[torch.dtype, torch.device]:
-    tensors = tensors_of(call)
+    tensors = call.tensors
     for name, value in tensors.items():
         if value.dtype not in FLOATS:
             remedy = "Convert it with `.float()` or `.double()`."
@@ -89,14 +92,14 @@ def _one_dtype_and_device(call: Call) -> tuple[torch.dtype, torch.device]:
         if value.dtype != first.dtype:
             remedy = "Convert one of them: nothing is cast silently."
             raise TypeError(message(name, value.dtype, f"{first.dtype} as {first_name}", remedy))
-    for name, value in (tensors | locations_of(call)).items():
+    for name, value in (tensors | call.locations).items():
         where = f"{first.device} as {first_name}"
         require(value.device == first.device, name, value.device, where, "Move it with `.to()`.")
     return first.dtype, first.device
 
 
 def _dimensions(call: Call) -> int:
-    axes = {name: loc.shape[-1] for name, loc in locations_of(call).items()}
+    axes = {name: loc.shape[-1] for name, loc in call.locations.items()}
     if axes:
         ndim = next(iter(axes.values()))
     elif call.spacing_per_axis:
@@ -113,7 +116,7 @@ def _dimensions(call: Call) -> int:
 
 
 def _shots(call: Call, ndim: int, batch: int | None) -> int:
-    counts = {name: loc.shape[0] for name, loc in locations_of(call).items()}
+    counts = {name: loc.shape[0] for name, loc in call.locations.items()}
     if call.initial is not None:
         counts |= {f"initial.fields[{k!r}]": v.shape[0] for k, v in call.initial.fields.items()}
         counts |= {f"initial.memory[{i}]": m.shape[0] for i, m in enumerate(call.initial.memory)}
@@ -176,8 +179,8 @@ def _likeness(call: Call) -> Hashable:
         (call.equation, call.order, call.boundary, call.validate),
         (call.spacing, call.spacing_per_axis, call.dt),
         (type(call.nt), call.nt, type(call.autotune), call.autotune, call.max_velocity),
-        *((name, seen(name, value)) for name, value in tensors_of(call).items()),
-        *((name, seen(name, value)) for name, value in locations_of(call).items()),
+        *((name, seen(name, value)) for name, value in call.tensors.items()),
+        *((name, seen(name, value)) for name, value in call.locations.items()),
     )
 
 

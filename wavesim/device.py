@@ -15,6 +15,7 @@ from .config import message
 
 BACKENDS = ("auto", "triton", "eager")
 MINIMUM_CAPABILITY = (8, 0)
+MISSING = "the package triton is not installed (`pip install triton`; Linux only)"
 
 
 def interpreting() -> bool:
@@ -24,10 +25,18 @@ def interpreting() -> bool:
 
 def triton_obstacle(device: torch.device) -> str | None:
     """Why Triton kernels cannot run on a device, or None if they can."""
+    if device.type != "cpu":
+        return _gpu_obstacle(device)
     if importlib.util.find_spec("triton") is None:
-        return "the package triton is not installed (`pip install triton`; Linux only)"
-    if device.type == "cpu":
-        return None if interpreting() else "the tensors are on the CPU; move them to a GPU"
+        return MISSING
+    return None if interpreting() else "the tensors are on the CPU; move them to a GPU"
+
+
+@lru_cache(maxsize=16)
+def _gpu_obstacle(device: torch.device) -> str | None:
+    """Asked once: to look takes longer than a step."""
+    if importlib.util.find_spec("triton") is None:
+        return MISSING
     if device.type != "cuda":
         return f"the tensors are on {device.type!r}, and the kernels need a CUDA or ROCm device"
     if torch.version.hip is None:

@@ -37,6 +37,7 @@ from .resample import downsample, upsample
 from .tuning import Task, Tuned
 from .values import Facts, Find, check_values, extremes
 
+KINDS = {"boundary": PML, "resampling": Resampling, "history": History, "initial": State}
 RATIO_WARNING = 8
 T = TypeVar("T")
 
@@ -113,14 +114,9 @@ def _call(spec: Equation, parameters: Mapping[str, Tensor], options: Options) ->
     sources, receivers = settings.pop("sources"), settings.pop("receivers")
     by_channel, _ = _by_channel(sources, Sources, "sources", spec.default_channel)
     recording, mapped = _by_channel(receivers, Receivers, "receivers", spec.default_channel)
-    initial = State() if settings["initial"] is None else settings["initial"]
-    for name, value, kind in (
-        ("boundary", settings["boundary"], PML),
-        ("resampling", settings["resampling"], Resampling),
-        ("history", settings["history"], History),
-        ("initial", initial, State),
-    ):
-        if not isinstance(value, kind):
+    for name, kind in KINDS.items():
+        value = settings[name]
+        if not isinstance(value, kind) and not (value is None and name == "initial"):
             raise TypeError(message(name, type(value).__name__, f"a wavesim.{kind.__name__}"))
     spacing, dt = settings.pop("spacing"), settings.pop("dt")
     single = isinstance(spacing, Real)
@@ -222,8 +218,10 @@ def _damping(equation: Equation, boundary: PML, facts: Facts, ndim: int):
 
 def _initial_fields(call: Call, plan: Plan) -> tuple[Tensor | None, ...]:
     """[shot, box] of every field, None where it is zero."""
-    given = call.initial.fields if call.initial is not None else {}
     names = plan.system.fields
+    if call.initial is None:
+        return (None,) * len(names)
+    given = call.initial.fields
     unknown = [k for k in given if k not in names]
     require(not unknown, "initial.fields", unknown, f"some of {list(names)}")
     box, model = (plan.shots, *plan.box), (plan.shots, *plan.model)

@@ -10,7 +10,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from .check import Call, Geometry, locations_of, needs_frequency, tensors_of
+from .check import Call, Geometry, needs_frequency
 from .config import message, require
 from .equations import Equation
 from .equations._grid import Pair, largest_products, pair_speeds
@@ -106,8 +106,8 @@ def check_values(call: Call, geometry: Geometry, find: Find = extremes) -> Facts
     if not call.validate:
         assert call.max_velocity is not None
         return Facts(call.max_velocity, call.boundary.frequency)
-    tensors = {k: t.detach() for k, t in tensors_of(call).items() if t.numel()}
-    locations = {k: at for k, at in locations_of(call).items() if at.numel()}
+    tensors = {k: t.detach() for k, t in call.tensors.items() if t.numel()}
+    locations = {k: at for k, at in call.locations.items() if at.numel()}
     wanted = call.boundary.frequency is None and needs_frequency(call, geometry)
     looked = Looked(
         list(tensors.values()),

@@ -61,14 +61,9 @@ class Work:
     traces: list[Tensor] = field(default_factory=list)
 
 
-@contextlib.contextmanager
-def on_device(device: torch.device):
+def on_device(device: torch.device) -> contextlib.AbstractContextManager:
     """Make a CUDA device current for the launches inside, and restore the one before."""
-    if device.type != "cuda":
-        yield
-        return
-    with torch.cuda.device(device):
-        yield
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
 def _lines(layout: Layout) -> int:
