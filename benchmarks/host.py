@@ -130,8 +130,8 @@ def call(experiment: Experiment, validate: bool, known: bool = False) -> Callabl
     return once
 
 
-def milliseconds(once: Callable[[], None], device: str, repeats: int) -> float:
-    """The median time until a call returned and the device was done."""
+def milliseconds(once: Callable[[], Any], device: str, repeats: int) -> tuple[float, float]:
+    """Median and 10 % quantile of the time until a call returned and the device was done."""
     found = []
     for _ in range(repeats):
         if device == "cuda":
@@ -141,7 +141,8 @@ def milliseconds(once: Callable[[], None], device: str, repeats: int) -> float:
         if device == "cuda":
             torch.cuda.synchronize()
         found.append(1e3 * (time.perf_counter() - start))
-    return sorted(found)[len(found) // 2]
+    found.sort()
+    return found[len(found) // 2], found[len(found) // 10]
 
 
 def synchronisations(once: Callable[[], None]) -> int:
@@ -177,19 +178,22 @@ def main() -> None:
     case = Case(options.equation, tuple(options.shape), options.shots, 1)
     warnings.simplefilter("ignore")  # one step has no spectrum to take a frequency from
     print(f"{case.name}, one step, {device}")
-    print(f"{'':46}{'ms':>8}{'kernels':>9}{'views':>7}{'readbacks':>11}{'syncs':>7}")
+    small = torch.ones(1, device=device)
+    unit, _ = milliseconds(lambda: [small.add_(1) for _ in range(1000)], device, 5)
+    print(f"one small operation of PyTorch: {unit:.1f} us")
+    print(f"{'':46}{'ms':>8}{'10 %':>8}{'kernels':>9}{'views':>7}{'readbacks':>11}{'syncs':>7}")
     with skipping:
         for gradient in (False, True):
             experiment = Experiment(case, gradient, device)
             for kind, choice in KINDS.items():
                 once = call(experiment, *choice)
                 once()  # compiles, and makes the tables
-                ms = milliseconds(once, device, options.repeats)
+                median, tenth = milliseconds(once, device, options.repeats)
                 counted, waits = operations(once)
                 syncs = synchronisations(once) if device == "cuda" else "-"
                 label = f"{'forward and gradient' if gradient else 'forward'}, {kind}"
                 totals = counted.kernels.total(), counted.views.total()
-                row = f"{label:46}{ms:8.3f}{totals[0]:9}{totals[1]:7}"
+                row = f"{label:46}{median:8.3f}{tenth:8.3f}{totals[0]:9}{totals[1]:7}"
                 print(f"{row}{len(waits):11}{syncs:>7}")
                 if options.list:
                     for names in (counted.kernels, counted.views):

@@ -57,6 +57,8 @@ def take(field: Tensor, cells: Tensor) -> Tensor:
 def at_cells(field: Tensor, cells: Tensor) -> Tensor:
     """As `take`, but any value of the field, its last one, at unused slots."""
     if field.shape[0] == 1:
+        if not field.requires_grad:
+            return torch.take(field, cells)  # its derivative is not added up in a fixed order
         return field.reshape(-1)[cells]
     return field.reshape(field.shape[0], -1)[_rows(cells), cells]
 

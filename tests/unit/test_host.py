@@ -14,19 +14,19 @@ pytestmark = pytest.mark.filterwarnings("ignore:PML.frequency")  # one step has 
 
 # of a second call: kernels, and all operations (views too), by what is asked for
 LIMITS = {
-    ("scalar", False, False): (12, 41),
-    ("scalar", False, True): (14, 49),
+    ("scalar", False, False): (12, 40),
+    ("scalar", False, True): (14, 48),
     ("scalar", True, False): (35, 106),
     ("scalar", True, True): (37, 114),
-    ("acoustic", False, False): (34, 76),
+    ("acoustic", False, False): (34, 75),
     ("acoustic", True, False): (80, 191),
-    ("acoustic", False, True): (57, 114),
+    ("acoustic", False, True): (57, 113),
     ("elastic", False, False): (60, 128),
     ("elastic", False, True): (103, 201),
     ("elastic", True, False): (128, 294),
-    ("maxwell_tm", False, False): (55, 105),
-    ("maxwell_tm", False, True): (56, 111),
-    ("maxwell_tm", True, False): (135, 280),
+    ("maxwell_tm", False, False): (55, 103),
+    ("maxwell_tm", False, True): (56, 109),
+    ("maxwell_tm", True, False): (135, 279),
 }
 
 

@@ -251,8 +251,7 @@ class PointList:
 
     def unsort(self, rows: Tensor) -> Tensor:
         """[time, sorted point] to [shot, point, time], a copy."""
-        found = rows.t().index_select(0, self.inverse)
-        return found.view(self.shots, -1, rows.shape[0])
+        return rows.t()[self.inverse].view(self.shots, -1, rows.shape[0])
 
 
 @lru_cache(maxsize=64)
