@@ -78,9 +78,11 @@ class Numbers:
     def __init__(self, **values: int | tuple[int, ...]) -> None:
         self.values = values
         self.kinds = tuple(
-            n if name.isupper() else (n == 1, n % 16 == 0, n.bit_length() > 31)
+            tuple(
+                n if name.isupper() else (n == 1, n % 16 == 0, n.bit_length() > 31)
+                for n in (value if isinstance(value, tuple) else (value,))
+            )
             for name, value in values.items()
-            for n in (value if isinstance(value, tuple) else (value,))
         )
 
 
@@ -88,7 +90,9 @@ def run_alike(kernel: Any, programs: int, numbers: Numbers, **tensors: Any) -> N
     """Run a kernel, compiled for all arguments of a kind; of tensors there may be tuples."""
     kinds: list[Hashable] = [numbers.kinds]
     for given in tensors.values():
-        for t in (given,) if isinstance(given, Tensor) else given:
+        several = (given,) if isinstance(given, Tensor) else given
+        kinds.append(len(several))
+        for t in several:
             kinds += (t.dtype, t.data_ptr() & 15)
     kinds.append(t.device)
     arguments = numbers.values | tensors
