@@ -1,4 +1,5 @@
-"""What a call costs besides its time loop: milliseconds, torch operations and synchronisations.
+"""What a call costs besides its time loop: milliseconds (median, 10 and 90 % quantiles), torch
+operations and synchronisations.
 
 On a GPU calls of one step are timed; elsewhere (or with ``--dry``) the whole path to the Triton
 backend is walked without a launch, so that operations and Python can be counted on any machine.
@@ -11,7 +12,7 @@ import contextlib
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from unittest import mock
 
@@ -68,6 +69,8 @@ KINDS = {
     "validate=False": (False, True),
 }
 """What is timed, by arguments of `call`."""
+TURN = 10
+"""Calls of a kind that are timed one after another."""
 NOTHING = {"kernel_launches": 0, "graph_steps": 0}
 
 
@@ -130,19 +133,38 @@ def call(experiment: Experiment, validate: bool, known: bool = False) -> Callabl
     return once
 
 
-def milliseconds(once: Callable[[], Any], device: str, repeats: int) -> tuple[float, float]:
-    """Median and 10 % quantile of the time until a call returned and the device was done."""
-    found = []
-    for _ in range(repeats):
-        if device == "cuda":
-            torch.cuda.synchronize()
-        start = time.perf_counter()
-        once()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        found.append(1e3 * (time.perf_counter() - start))
-    found.sort()
-    return found[len(found) // 2], found[len(found) // 10]
+def control(device: str) -> Callable[[], None]:
+    """A fixed piece of Python and of small operations, none of it ours: how fast the host is while
+    it is measured."""
+    small = torch.ones(1, device=device)
+
+    def once() -> None:
+        total = 0
+        for n in range(5000):
+            total += n
+        for _ in range(20):
+            small.add_(1)
+
+    return once
+
+
+def milliseconds(
+    calls: Mapping[str, Callable[[], None]], device: str, repeats: int
+) -> dict[str, list[float]]:
+    """By label the sorted times until a call returned and the device was done. A few of each are
+    timed in turn, so that a host that is slow for a while is so for all of them."""
+    found: dict[str, list[float]] = {label: [] for label in calls}
+    for _ in range(0, repeats, TURN):
+        for label, once in calls.items():
+            for _ in range(TURN):
+                if device == "cuda":
+                    torch.cuda.synchronize()
+                start = time.perf_counter()
+                once()
+                if device == "cuda":
+                    torch.cuda.synchronize()
+                found[label].append(1e3 * (time.perf_counter() - start))
+    return {label: sorted(times) for label, times in found.items()}
 
 
 def synchronisations(once: Callable[[], None]) -> int:
@@ -178,26 +200,25 @@ def main() -> None:
     case = Case(options.equation, tuple(options.shape), options.shots, 1)
     warnings.simplefilter("ignore")  # one step has no spectrum to take a frequency from
     print(f"{case.name}, one step, {device}")
-    small = torch.ones(1, device=device)
-    unit, _ = milliseconds(lambda: [small.add_(1) for _ in range(1000)], device, 5)
-    print(f"one small operation of PyTorch: {unit:.1f} us")
-    print(f"{'':46}{'ms':>8}{'10 %':>8}{'kernels':>9}{'views':>7}{'readbacks':>11}{'syncs':>7}")
+    columns = f"{'ms':>8}{'10 %':>8}{'90 %':>8}{'kernels':>9}{'views':>7}{'readbacks':>11}"
+    print(f"{'':46}{columns}{'syncs':>7}")
     with skipping:
+        calls = {"control": control(device)}
         for gradient in (False, True):
             experiment = Experiment(case, gradient, device)
             for kind, choice in KINDS.items():
-                once = call(experiment, *choice)
-                once()  # compiles, and makes the tables
-                median, tenth = milliseconds(once, device, options.repeats)
-                counted, waits = operations(once)
-                syncs = synchronisations(once) if device == "cuda" else "-"
                 label = f"{'forward and gradient' if gradient else 'forward'}, {kind}"
-                totals = counted.kernels.total(), counted.views.total()
-                row = f"{label:46}{median:8.3f}{tenth:8.3f}{totals[0]:9}{totals[1]:7}"
-                print(f"{row}{len(waits):11}{syncs:>7}")
-                if options.list:
-                    for names in (counted.kernels, counted.views):
-                        print("   ", ", ".join(f"{n} {k}" for n, k in names.most_common()))
+                calls[label] = call(experiment, *choice)
+                calls[label]()  # compiles, and makes the tables
+        for label, times in milliseconds(calls, device, options.repeats).items():
+            counted, waits = operations(calls[label])
+            syncs = synchronisations(calls[label]) if device == "cuda" else "-"
+            row = "".join(f"{times[len(times) * q // 10]:8.3f}" for q in (5, 1, 9))
+            row += f"{counted.kernels.total():9}{counted.views.total():7}{len(waits):11}{syncs:>7}"
+            print(f"{label:46}{row}")
+            if options.list:
+                for names in (counted.kernels, counted.views):
+                    print("   ", ", ".join(f"{n} {k}" for n, k in names.most_common()))
 
 
 if __name__ == "__main__":
