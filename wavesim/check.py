@@ -152,8 +152,8 @@ KNOWN = 64
 
 
 def check_shapes(call: Call) -> Geometry:
-    """Everything that can be said without reading a value from the device: the same for calls that
-    differ in values alone, so that the second of them is told from its likeness to the first."""
+    """Everything that can be said without reading a value from the device. It is the same for calls
+    that differ in values alone: the first of them is checked, and its answer kept."""
     key = _likeness(call)
     try:
         found = _geometries.get(key)

@@ -9,10 +9,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ..media import Widths
 from .compiled import Numbers, run_alike
 
 BLOCK = 512
-Widths = tuple[tuple[int, int], ...]
 
 
 @triton.jit
